@@ -32,7 +32,7 @@ def counts(data, gap=600):
     return {"metadata": {"gap_seconds": gap}, "data": data}
 
 
-def ticks(availability, number):
+def list_sets(availability, number):
     return [availability.at(tick) for tick in range(number)]
 
 
@@ -51,19 +51,19 @@ def ticks(availability, number):
         ('"one","two","three"\n"1","1","1"\n1,0,1\n0,0,0\n0,1,0\n', SETS, None),
     ],
 )
-def test_formats_of_files(tmp_path, content, expected, gap):
+def test_files_of_all_formats_are_read(tmp_path, content, expected, gap):
     availability = read_availability(str(write(tmp_path, content)), 3)
-    assert ticks(availability, len(expected)) == expected
+    assert list_sets(availability, len(expected)) == expected
     assert availability.restrict_to([1, 3]).at(0) == tuple(n for n in expected[0] if n != 2)
     assert availability.gap_seconds == availability.restrict_to([1]).gap_seconds == gap
 
 
 def test_counts_of_several_files_are_added(tmp_path):
     data = [1, 2, 0, 5], [1], [0, 1, 0]
-    paths = [write(tmp_path, counts(each), f"{n}.json") for n, each in enumerate(data)]
+    paths = [write(tmp_path, counts(entries), f"{n}.json") for n, entries in enumerate(data)]
     sums = [2, 4, 1, 6]
-    assert list(map(len, ticks(read_availability(paths, 6), 6))) == [*sums, 6, 6]
-    assert list(map(len, ticks(read_availability(paths, 6, repeat=True), 8))) == sums * 2
+    assert list(map(len, list_sets(read_availability(paths, 6), 6))) == [*sums, 6, 6]
+    assert list(map(len, list_sets(read_availability(paths, 6, repeat=True), 8))) == sums * 2
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_files_that_cannot_be_added_are_rejected(tmp_path, second, message):
         (None, "does not exist"),
     ],
 )
-def test_files_in_no_format_are_rejected_by_name(tmp_path, content, message):
+def test_invalid_files_are_rejected_by_name(tmp_path, content, message):
     path = tmp_path / "file" if content is None else write(tmp_path, content, "file")
     with pytest.raises(InputError, match=f"file.*{message}"):
         read_availability([path], 3)
@@ -123,8 +123,8 @@ def test_a_directory_and_an_empty_list_are_rejected(tmp_path):
 def test_max_available_is_the_maximum_over_later_ticks(data, repeat):
     availability = from_counts(data, 5, repeat)
     for tick in range(2 * len(data) + 1):
-        later = [len(availability.at(t)) for t in range(tick, tick + 2 * len(data))]
-        assert availability.max_available(tick) == max(later)
+        later_counts = [len(availability.at(t)) for t in range(tick, tick + 2 * len(data))]
+        assert availability.max_available(tick) == max(later_counts)
 
 
 # --- the random model ---------------------------------------------------------------------
@@ -132,12 +132,12 @@ def test_max_available_is_the_maximum_over_later_ticks(data, repeat):
 
 def test_a_seed_determines_the_sets_in_any_order():
     first, second = (RandomAvailability(20, 0.5, seed=7) for _ in range(2))
-    sets = ticks(first, 50)
+    sets = list_sets(first, 50)
     assert [second.at(tick) for tick in reversed(range(50))] == sets[::-1]
-    assert ticks(RandomAvailability(20, 0.5, seed=8), 50) != sets
-    assert all(list(each) == sorted(each) and json.dumps(each) for each in sets)
+    assert list_sets(RandomAvailability(20, 0.5, seed=8), 50) != sets
+    assert all(list(machines) == sorted(machines) and json.dumps(machines) for machines in sets)
     restricted = first.restrict_to([2, 3])
-    assert ticks(restricted, 50) == [tuple(n for n in each if n in (2, 3)) for each in sets]
+    assert list_sets(restricted, 50) == [tuple(n for n in s if n in (2, 3)) for s in sets]
     assert (first.max_available(0), restricted.max_available(0)) == (20, 2)
 
 
@@ -161,7 +161,7 @@ def test_a_probability_out_of_range_is_rejected(probability):
 # --- values -------------------------------------------------------------------------------
 
 
-def test_values_that_describe_availability(tmp_path):
+def test_availability_may_be_a_path_a_function_a_set_or_a_sequence(tmp_path):
     path = write(tmp_path, {"available": SETS})
     for value, expected in (
         (None, [(1, 2, 3)] * 3),
@@ -173,7 +173,7 @@ def test_values_that_describe_availability(tmp_path):
         (["1-2", "2-3"], [(1, 2), (2, 3), (2, 3)]),
         (all_available(2), [(1, 2)] * 3),
     ):
-        assert ticks(as_availability(value, 3), 3) == expected
+        assert list_sets(as_availability(value, 3), 3) == expected
 
 
 @pytest.mark.parametrize("value", [4, {4}, {"one"}, [{1}, {4}], [{1}, 2], "no such file"])
@@ -195,7 +195,7 @@ def test_other_values_are_rejected(value):
         ("[]", ()),
     ],
 )
-def test_outputs_of_commands(tmp_path, output, expected):
+def test_outputs_of_commands_are_parsed(tmp_path, output, expected):
     path = write(tmp_path, output, "up to date.txt")
     assert from_command(f"cat '{path}'", 6).at(0) == expected
 
@@ -219,10 +219,10 @@ def test_outputs_of_commands(tmp_path, output, expected):
 )
 def test_a_failed_command_is_quoted_with_its_output(command, message):
     availability = from_command(command, 6, limit=0.3 if "sleep" in command else 10)
-    with pytest.raises(InputError, match=message) as rejected:
+    with pytest.raises(InputError, match=message) as error:
         availability.at(3)
-    assert f"command {command!r} for tick 3 " in str(rejected.value)
-    assert len(str(rejected.value)) < 1000
+    assert f"command {command!r} for tick 3 " in str(error.value)
+    assert len(str(error.value)) < 1000
 
 
 @pytest.mark.parametrize("command", [" ", "echo 'one"])
@@ -231,7 +231,7 @@ def test_a_command_without_words_is_rejected(command):
         from_command(command, 6)
 
 
-def test_an_output_is_valid_for_its_seconds(tmp_path):
+def test_an_output_is_reused_until_it_expires(tmp_path):
     path = tmp_path / "calls"
     command = f"sh -c 'echo >> \"{path}\"; echo $CEC_TICK'"
     valid = from_command(command, 6, every=3600).restrict_to([1, 2, 3])

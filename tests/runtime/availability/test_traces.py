@@ -13,23 +13,23 @@ MINUTE = 60_000  # of a trace in milliseconds
 JOBS = "JobID|Start|End|State|NodeList\n"
 
 
-def read(directory, text, machines, name="trace.txt", **options):
+def read_trace(directory, text, machines, name="trace.txt", **options):
     path = directory / name
     path.write_text(text, "utf-8")
     return read_availability([path], machines, **options)
 
 
-def events(*lines):
-    """Return a trace from lines such as '3 + n1', with minutes."""
-    written = []
+def make_trace(*lines):
+    """Return a trace from lines such as '3 + n1', with times in minutes."""
+    rows = []
     for line in lines:
         minute, sign, node = line.split()
         event = {"+": "add", "-": "remove"}[sign]
-        written.append(f"{float(minute) * MINUTE:.0f},{event},{node}")
-    return "\n".join(written) + "\n"
+        rows.append(f"{float(minute) * MINUTE:.0f},{event},{node}")
+    return "\n".join(rows) + "\n"
 
 
-def ticks(availability):
+def list_sets(availability):
     return [availability.at(tick) for tick in range(len(availability))]
 
 
@@ -43,7 +43,7 @@ def ticks(availability):
         (3, ["0 + n10", "0 + n2", "1 + a", "2 - n2"], [(1, 2), (1, 2, 3), (2, 3)]),
         # a node that returns gets its number
         (3, ["0 + a", "0 + b", "1 - a", "2 + c", "3 + a"], [(1, 2), (2,), (2, 3), (1, 2, 3)]),
-        # of free numbers, the first is the one that was free longest
+        # the number that has been free longest is assigned first
         (
             3,
             ["0 + a", "0 + b", "0 + c", "1 - b", "2 - a", "5 + d"],
@@ -64,7 +64,7 @@ def ticks(availability):
     ],
 )
 def test_nodes_get_machine_numbers(tmp_path, machines, lines, expected):
-    assert ticks(read(tmp_path, events(*lines), machines)) == expected
+    assert list_sets(read_trace(tmp_path, make_trace(*lines), machines)) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_nodes_get_machine_numbers(tmp_path, machines, lines, expected):
         ("milliseconds since the epoch,event,node\n", 1000, 29916666),
     ],
 )
-def test_units_of_times(tmp_path, header, unit, begin):
+def test_units_of_times_are_detected(tmp_path, header, unit, begin):
     times = [60 * unit * (begin + minute) for minute in range(3)]
     text = f"{header}{times[0]},add,a\n {times[1]} , add , b\n{times[2]},remove,a\n"
     for name in ("trace.csv", "trace.json"):
-        availability = read(tmp_path, text, 2, name)
-        assert (ticks(availability), availability.gap_seconds) == ([(1,), (1, 2), (2,)], 60)
-    repeated = read(tmp_path, text, 2, repeat=True)
+        availability = read_trace(tmp_path, text, 2, name)
+        assert (list_sets(availability), availability.gap_seconds) == ([(1,), (1, 2), (2,)], 60)
+    repeated = read_trace(tmp_path, text, 2, repeat=True)
     assert [repeated.at(tick) for tick in range(4)] == [(1,), (1, 2), (2,), (1,)]
 
 
@@ -112,7 +112,7 @@ def test_units_of_times(tmp_path, header, unit, begin):
 )
 def test_invalid_events_are_rejected(tmp_path, text, message):
     with pytest.raises(InputError, match=rf"trace\.txt.*{message}"):
-        read(tmp_path, text, 4)
+        read_trace(tmp_path, text, 4)
 
 
 # --- jobs of Slurm ------------------------------------------------------------------------
@@ -128,24 +128,25 @@ def test_nodes_are_up_while_jobs_run_on_them(tmp_path):
         "4|PENDING|Unknown|Unknown|None assigned|00:00:00\n"
         "5|CANCELLED by 7|None|2026-01-06T00:01:00|None assigned|00:00:00\n"
     )
-    assert ticks(read(tmp_path, text, 3)) == [*[(1, 2)] * 3, (), *[(1, 2, 3)] * 2, (2, 3)]
+    sets = list_sets(read_trace(tmp_path, text, 3))
+    assert sets == [*[(1, 2)] * 3, (), *[(1, 2, 3)] * 2, (2, 3)]
 
 
 def test_jobs_that_overlap_on_a_node_are_merged(tmp_path):
     rows = ["1|2026-01-05T10:00:00|2026-01-05T10:02:30|X|n1", "2|2026-01-05T10:02:10"]
     text = JOBS + rows[0] + "\n" + rows[1] + "|2026-01-05T10:05:00|X|n1\n"
-    assert ticks(read(tmp_path, text, 1)) == [(1,)] * 5
+    assert list_sets(read_trace(tmp_path, text, 1)) == [(1,)] * 5
 
 
 def test_offsets_from_utc_are_applied(tmp_path):
-    """The second job begins as the first one ends; the third lasts over the end of summer time."""
+    """The second job begins as the first one ends; the third spans the end of summer time."""
     rows = [
         "1|2026-10-25T00:00:00Z|2026-10-25T00:02:00Z|X|n1",
         "2|2026-10-25T02:02:00+02:00|2026-10-24T20:05:00-0400|X|n2",
         "3|2026-10-25T02:59:00+0200|2026-10-25T02:01:00+0100|X|n3",
     ]
-    found = ticks(read(tmp_path, JOBS + "\n".join(rows) + "\n", 3))
-    assert found == [*[(1,)] * 2, *[(2,)] * 3, *[()] * 54, *[(3,)] * 2]
+    available = list_sets(read_trace(tmp_path, JOBS + "\n".join(rows) + "\n", 3))
+    assert available == [*[(1,)] * 2, *[(2,)] * 3, *[()] * 54, *[(3,)] * 2]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_offsets_from_utc_are_applied(tmp_path):
 )
 def test_invalid_jobs_are_rejected(tmp_path, text, message):
     with pytest.raises(InputError, match=rf"trace\.txt.*{message}"):
-        read(tmp_path, text, 4)
+        read_trace(tmp_path, text, 4)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +191,14 @@ def test_invalid_jobs_are_rejected(tmp_path, text, message):
         ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
     ],
 )
-def test_nodes_that_slurm_writes_in_short(text, names):
+def test_a_node_list_of_slurm_is_expanded(text, names):
     assert expand_nodelist(text) == names
 
 
 @pytest.mark.parametrize(
     "text", ["n[1-2", "n[2-1]", "n[1-]", "n[1-999999999]", "n[1-9999]m[1-9999]", "a,,b", "$(x)"]
 )
-def test_a_list_that_cannot_be_read(text):
+def test_an_invalid_node_list_is_rejected(text):
     with pytest.raises(InputError):
         expand_nodelist(text)
 

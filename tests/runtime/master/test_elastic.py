@@ -1,4 +1,4 @@
-"""Elastic steps in this process: machines that are late, lost, wrong, or join later."""
+"""Elastic steps in this process, with machines that are late, lost or faulty, or join later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
 
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory):
-    """Stores of X for L + 2 and L + 3 machines, by number of machines."""
+    """Return paths and manifests of stores of X for L + 2 and L + 3 machines, by this number."""
     path = tmp_path_factory.mktemp("stores")
     for machines in (5, 6):
         cec_mpi.encode(X, path / str(machines), machines, RECOVERY)
@@ -36,12 +36,12 @@ def recorder():
 
 
 @pytest.fixture
-def make(manifests, recorder):
-    """Return a function that opens a master and its hub on a store for so many machines."""
+def make_master(manifests, recorder):
+    """Return a function that opens a master and its hub, on a store for `total` machines."""
     return lambda total=5, **options: open_master(*manifests[total], recorder, **options)
 
 
-def check(master):
+def check_products(master):
     w, v = np.arange(COLUMNS) - 2.0, np.arange(ROWS) / ROWS
     np.testing.assert_allclose(master.matvec(w), X @ w, atol=1e-9)
     np.testing.assert_allclose(master.rmatvec(v), X.T @ v, atol=1e-9)
@@ -58,43 +58,43 @@ def check_block(master, adjoint):
 # --- losses, spares and deadlines ---------------------------------------------------------
 
 
-def test_a_lost_machine_is_replaced_by_others_and_then_by_a_spare(make, recorder):
-    master, hub = make(spares=1)
+def test_a_lost_machine_is_replaced_by_others_and_then_by_a_spare(make_master, recorder):
+    master, hub = make_master(spares=1)
     hub.dying = {2}
-    check(master)
+    check_products(master)
     assert recorder.records[0].events[0] == {"lost": 2, "reason": "it died"}
     assert recorder.records[1].available == (1, 2, 3, 4, 5)
     assert hub.roster.serving_host(2).rank == 6
     hub.dying = {4}
-    check(master)
-    check(master)
+    check_products(master)
+    check_products(master)
     assert [record.absent_since for record in recorder.records] == [{}] * 3 + [{"lost": {4: 3}}] * 3
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_a_step_waits_for_spares_if_too_few_machines_remain(make, recorder, adjoint):
-    master, hub = make(spares=2)
+def test_a_step_waits_for_spares_if_too_few_machines_remain(make_master, recorder, adjoint):
+    master, hub = make_master(spares=2)
     hub.dying = {1, 2, 3}
     check_block(master, adjoint)
-    check(master)
+    check_products(master)
     assert len(recorder.records[1].available) == 4
     assert sum("joined" in event for event in recorder.all_events) == 2
 
 
-def test_the_next_tick_is_waited_for_if_a_step_loses_too_many_machines(make, recorder):
+def test_a_step_that_loses_too_many_machines_waits_for_the_next_tick(make_master, recorder):
     ticks = ListedAvailability([{1, 2, 3}, {4, 5, 6}], repeat=True)
-    master, hub = make(6, availability=ticks, wait=True)
-    check(master)
+    master, hub = make_master(6, availability=ticks, wait=True)
+    check_products(master)
     hub.dying = {3}
-    check(master)
-    check(master)
+    check_products(master)
+    check_products(master)
     assert {record.available for record in recorder.records[2:]} == {(4, 5, 6)}
 
 
-def test_a_late_machine_gets_rows_again_after_its_answer(make, recorder):
-    master, hub = make(deadline=0.05)
+def test_a_late_machine_gets_rows_again_after_its_answer(make_master, recorder):
+    master, hub = make_master(deadline=0.05)
     hub.silent = {4}
-    check(master)
+    check_products(master)
     first, second = recorder.records
     assert first.events == [{"late": 4}]
     assert first.unanswered == [4]
@@ -104,7 +104,7 @@ def test_a_late_machine_gets_rows_again_after_its_answer(make, recorder):
     assert machine == 4
     assert 0.05 <= seconds <= first.announce_seconds + first.collect_seconds
     hub.silent = set()
-    check(master)
+    check_products(master)
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
     assert recorder.records[-1].available == (1, 2, 3, 4, 5)
 
@@ -112,14 +112,14 @@ def test_a_late_machine_gets_rows_again_after_its_answer(make, recorder):
 # --- faults -------------------------------------------------------------------------------
 
 
-def rows_with(error, start, stop):
+def shard_error(error, start, stop):
     rows = np.zeros((ROWS // RECOVERY, COLUMNS))
     rows[start:stop] = error
     return rows
 
 
-def wrong_by(size, machine, adjoint=True, once=False, entry=0):
-    """Return a fault: one entry of answers of a machine is wrong, relative to the largest."""
+def corruption(size, machine, adjoint=True, once=False, entry=0):
+    """Return a fault: one entry of a machine's answers is wrong by `size` times the largest."""
     remaining = [1] if once else None
 
     def spoil(job, values):
@@ -146,8 +146,8 @@ def kill_at(machines, adjoint, count=1):
     return kill
 
 
-EXCLUDED = [{"wrong": 2}, {"excluded": 2, "reason": "wrong in step 0"}]
-LOST = [{"lost": 2, "reason": "it died"}]
+EXCLUSION = [{"wrong": 2}, {"excluded": 2, "reason": "wrong in step 0"}]
+LOSS = [{"lost": 2, "reason": "it died"}]
 CHECK = {"check": True}
 
 
@@ -155,42 +155,42 @@ CHECK = {"check": True}
     ("total", "options", "faults", "adjoint", "events"),
     [
         (5, {}, {"broken": {2}}, False, [{"lost": 2, "reason": "it raised"}]),
-        (6, CHECK, {"errors": {2: rows_with(1, 0, 20)}}, False, EXCLUDED),
+        (6, CHECK, {"errors": {2: shard_error(1, 0, 20)}}, False, EXCLUSION),
         (
             5,
             CHECK,
-            {"spoil": wrong_by(np.nan, 2, adjoint=False)},
+            {"spoil": corruption(np.nan, 2, adjoint=False)},
             False,
-            [{"wrong": 2, "reason": "answered nan for row 4 of its shard"}, *EXCLUDED[1:]],
+            [{"wrong": 2, "reason": "answered nan for row 4 of its shard"}, *EXCLUSION[1:]],
         ),
-        # the product of the shard with the probe differs from those of others
-        (6, CHECK, {"errors": {2: rows_with(0.01, 3, 9)}}, True, EXCLUDED),
-        (6, CHECK, {"spoil": wrong_by(1e-3, 2, adjoint=False, once=True)}, True, EXCLUDED),
-        # a term differs from the product with the probe
-        (5, CHECK, {"spoil": wrong_by(1e-9, 2)}, True, EXCLUDED),
-        (5, CHECK, {"spoil": wrong_by(1e100, 2, entry=3 * COLUMNS - 1)}, True, EXCLUDED),
-        (5, CHECK, {"should_die": kill_at({2}, adjoint=False)}, True, LOST),
-        (5, CHECK, {"should_die": kill_at({2}, adjoint=True)}, True, LOST),
+        # the product of its shard with the probe disagrees with those of the others
+        (6, CHECK, {"errors": {2: shard_error(0.01, 3, 9)}}, True, EXCLUSION),
+        (6, CHECK, {"spoil": corruption(1e-3, 2, adjoint=False, once=True)}, True, EXCLUSION),
+        # a term disagrees with the product of its shard with the probe
+        (5, CHECK, {"spoil": corruption(1e-9, 2)}, True, EXCLUSION),
+        (5, CHECK, {"spoil": corruption(1e100, 2, entry=3 * COLUMNS - 1)}, True, EXCLUSION),
+        (5, CHECK, {"should_die": kill_at({2}, adjoint=False)}, True, LOSS),
+        (5, CHECK, {"should_die": kill_at({2}, adjoint=True)}, True, LOSS),
         # machine 4 dies when it computes the term of machine 2
         (
             6,
             CHECK,
-            {"spoil": wrong_by(1, 2), "should_die": kill_at({4}, adjoint=True, count=2)},
+            {"spoil": corruption(1, 2), "should_die": kill_at({4}, adjoint=True, count=2)},
             True,
-            [*EXCLUDED[:1], {"lost": 4, "reason": "it died"}, *EXCLUDED[1:]],
+            [*EXCLUSION[:1], {"lost": 4, "reason": "it died"}, *EXCLUSION[1:]],
         ),
     ],
 )
 def test_a_step_continues_without_a_faulty_machine(
-    make, recorder, total, options, faults, adjoint, events
+    make_master, recorder, total, options, faults, adjoint, events
 ):
-    master, hub = make(total, **options)
+    master, hub = make_master(total, **options)
     vars(hub).update(faults)
     for _ in range(2):
         check_block(master, adjoint)
     assert sorted(map(str, recorder.all_events)) == sorted(map(str, events))
-    gone = {machine for event in events for machine in event.values() if machine in {2, 4}}
-    assert set(recorder.records[-1].available) == set(range(1, total + 1)) - gone
+    lost_machines = {machine for event in events for machine in event.values() if machine in {2, 4}}
+    assert set(recorder.records[-1].available) == set(range(1, total + 1)) - lost_machines
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_step_continues_without_a_faulty_machine(
         (
             5,
             CHECK,
-            {"errors": {2: rows_with(1, 0, 20)}},
+            {"errors": {2: shard_error(1, 0, 20)}},
             False,
             "step 0 has failed: the answers of machines 1, 2, 3, 4, 5 .* machine 2 is wrong, or "
             r"several are \(6 answers would identify one .* machine: encode with --machines 6\)$",
@@ -223,14 +223,14 @@ def test_a_step_continues_without_a_faulty_machine(
         (
             6,
             CHECK,
-            {"errors": {2: rows_with(0.5, 3, 4), 5: rows_with(-0.7, 3, 4)}},
+            {"errors": {2: shard_error(0.5, 3, 4), 5: shard_error(-0.7, 3, 4)}},
             False,
             "machines 2 and 5 are wrong, or more are$",
         ),
         (
             5,
             CHECK,
-            {"errors": {2: rows_with(0.01, 3, 9)}},
+            {"errors": {2: shard_error(0.01, 3, 9)}},
             True,
             "machines 1, 2, 3, 4, 5 .*disagree.* machine 2 is wrong",
         ),
@@ -244,14 +244,14 @@ def test_a_step_continues_without_a_faulty_machine(
         (
             5,
             {**CHECK, "machines": (1, 2, 3, 4)},
-            {"spoil": wrong_by(1e-6, 2), "should_die": kill_at({4}, adjoint=True)},
+            {"spoil": corruption(1e-6, 2), "should_die": kill_at({4}, adjoint=True)},
             True,
             "step 0 has failed: machine 2 sent wrong answers, and too few",
         ),
     ],
 )
-def test_a_step_fails_with_the_cause(make, total, options, faults, adjoint, message):
-    master, hub = make(total, **options)
+def test_a_failed_step_states_its_cause(make_master, total, options, faults, adjoint, message):
+    master, hub = make_master(total, **options)
     vars(hub).update(faults)
     with pytest.raises((InfeasibleError, MachineError), match=message):
         check_block(master, adjoint)
@@ -266,8 +266,8 @@ def test_a_number_that_is_not_finite_is_found_in_any_piece_of_an_answer(value):
     np.testing.assert_array_equal(copy, numbers)
 
 
-def test_later_steps_do_not_multiply_shards_by_the_probe(make):
-    master, hub = make(check=True)
+def test_later_steps_do_not_multiply_shards_by_the_probe(make_master):
+    master, hub = make_master(check=True)
     check_block(master, adjoint=True)
     jobs = []
     hub.should_die = lambda job: jobs.append(job)
@@ -275,17 +275,17 @@ def test_later_steps_do_not_multiply_shards_by_the_probe(make):
     assert [job.product.adjoint for job in jobs] == [True] * 5
 
 
-def test_a_machine_that_joins_is_checked_first(make):
-    master, hub = make(6, check=True, machines=(1, 2, 3, 4, 5), spares=1)
+def test_a_machine_that_joins_is_checked_first(make_master):
+    master, hub = make_master(6, check=True, machines=(1, 2, 3, 4, 5), spares=1)
     check_block(master, adjoint=True)
-    hub.spoil = wrong_by(1e-3, machine=2)
+    hub.spoil = corruption(1e-3, machine=2)
     check_block(master, adjoint=True)
     hub.spoil = lambda job, values: values
     check_block(master, adjoint=True)
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
 
 
-def test_products_that_cancel_are_not_suspected(tmp_path, recorder):
+def test_cancellation_is_not_mistaken_for_a_fault(tmp_path, recorder):
     """X w and X' v vanish, unlike their rounding errors."""
     rng = np.random.default_rng(0)
     X = 1 + 1e-6 * rng.standard_normal((ROWS, COLUMNS))
@@ -300,22 +300,22 @@ def test_products_that_cancel_are_not_suspected(tmp_path, recorder):
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_after_an_interrupt_steps_are_right_or_refused(make, adjoint):
-    refused = right = 0
-    for place in range(0, 20_000, 197):
-        master, hub = make(check=True)
-        check(master)
+def test_steps_after_an_interrupt_are_correct_or_refused(make_master, adjoint):
+    refused_count = correct_count = 0
+    for line in range(0, 20_000, 197):
+        master, hub = make_master(check=True)
+        check_products(master)
         step = partial(check_block, master, adjoint)
-        if not interrupt_at_line(place, "cec_mpi", step):
+        if not interrupt_at_line(line, "cec_mpi", step):
             break
         if hub.is_poisoned:
-            refused += 1
-            for each in (False, True):
+            refused_count += 1
+            for is_adjoint in (False, True):
                 with pytest.raises(MachineError, match="the previous step was interrupted"):
-                    check_block(master, each)
+                    check_block(master, is_adjoint)
         else:
-            right += 1
-            check(master)
-    assert refused > 3
-    assert right > 3
-    assert not interrupt_at_line(place, "cec_mpi", step)
+            correct_count += 1
+            check_products(master)
+    assert refused_count > 3
+    assert correct_count > 3
+    assert not interrupt_at_line(line, "cec_mpi", step)

@@ -18,7 +18,7 @@ X = np.random.default_rng(7).standard_normal((1001, 40))
 
 @pytest.fixture(scope="module")
 def stores(make_store):
-    """Paths of stores for three machines, any two of which are enough, by dtype."""
+    """Return paths of stores for three machines, any two of which are enough, by dtype."""
     return {dtype: make_store(X, 3, 2, dtype=dtype).path for dtype in ("float64", "float32")}
 
 
@@ -29,8 +29,8 @@ def store(stores):
 
 def test_a_step_does_not_wait_for_a_straggler(store):
     recorder = MemoryRecorder()
-    emulated = {"emulate_speeds": (1.0, 0.02, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 5 s
-    options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
+    emulation = {"emulate_speeds": (1.0, 0.02, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 5 s
+    options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulation}
     with open_operator(store, local=3, **options) as operator:
         w = np.ones(40)
         for _ in range(2):
@@ -40,12 +40,12 @@ def test_a_step_does_not_wait_for_a_straggler(store):
     assert first.hindsight_makespan is second.hindsight_makespan is None
     assert recorder.summary()["median_regret"] is None
     assert recorder.header["stragglers"] == 1
-    # Machine 2 still computes the first step, and gets no job.
+    # Machine 2 is still computing for the first step, and gets no job.
     assert (2 in first.available, 2 in second.available) == (True, False)
     assert [step.rows[1] for step in recorder.records] == [0, 0]
 
 
-def test_check_refuses_a_step_if_the_wrong_machine_cannot_be_identified(store):
+def test_a_checked_step_fails_if_the_faulty_machine_cannot_be_identified(store):
     with open_in_process(store, check=True, inject="corrupt:2@1") as operator:
         assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
         with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 for r"):
@@ -81,7 +81,7 @@ NEVER_LATE = {"deadline": 20}
 
 
 def check_product(operator, X, step):
-    """Check X W, X w, X' V or X' v, in turn."""
+    """Check X W, X w, X' V or X' v, in steps 0 to 3."""
     adjoint, shape = step > 1, (3,) if step % 2 == 0 else ()
     matrix, product = (X.T, operator.H) if adjoint else (X, operator)
     operand = RNG.standard_normal((matrix.shape[1], *shape))
@@ -96,16 +96,16 @@ def test_a_machine_with_a_wrong_answer_is_excluded(store, kind, step):
     with open_in_process(store, **NEVER_LATE, **options) as operator:
         for number in range(4):
             check_product(operator, X, number)
-    wrong, excluded = recorder.all_events
-    assert wrong["wrong"] == 2
-    assert wrong["reason"].startswith(f"answered {kind} ")
-    assert excluded == {"excluded": 2, "reason": f"wrong in step {step}"}
+    fault, exclusion = recorder.all_events
+    assert fault["wrong"] == 2
+    assert fault["reason"].startswith(f"answered {kind} ")
+    assert exclusion == {"excluded": 2, "reason": f"wrong in step {step}"}
     assert recorder.records[step].rows[1] == 0
     assert {record.available for record in recorder.records[step + 1 :]} <= {(1, 3)}
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_a_step_waits_for_a_late_machine_if_another_is_wrong(store, adjoint):
+def test_a_step_waits_for_a_late_machine_if_another_is_faulty(store, adjoint):
     faults = {"inject": "slow:3@0x20,inf:2@1", "emulate_speeds": (1, 1, 1), "emulate_base": 1e4}
     with open_operator(store, local=3, stragglers=1, speeds=(1, 1, 1), **faults) as operator:
         check_product(operator, X, 1)
@@ -141,7 +141,7 @@ def test_no_machine_is_excluded_for_overflow(stores, options, precision):
                 v = RNG.standard_normal(columns)
                 np.testing.assert_allclose(product(size * v) / size, matrix @ v, atol=1e-3)
     assert recorder.all_events == []
-    if "stragglers" not in options:  # with stragglers a machine may still compute
+    if "stragglers" not in options:  # with stragglers a machine may still be computing
         assert recorder.records[-1].available == (1, 2, 3)
 
 

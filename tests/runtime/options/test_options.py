@@ -40,7 +40,7 @@ COMMAND_FLAGS = {
     "encode": {"help", "verbosity", "progress", "start_timeout", "source", "store"},
 }
 FUNCTIONS = {"run": cec_mpi.open_operator, "encode": cec_mpi.encode}
-AVAILABILITY = {field.name for field in own_options(AvailabilityFlags)}  # flags of one keyword
+AVAILABILITY = {field.name for field in own_options(AvailabilityFlags)}  # flags of `availability`
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def manifest(store):
 
 def keywords(command):
     parameters = inspect.signature(FUNCTIONS[command]).parameters
-    return {name: each for name, each in parameters.items() if name not in ARGUMENTS[command]}
+    return {name: value for name, value in parameters.items() if name not in ARGUMENTS[command]}
 
 
 def parse(flags):
@@ -98,18 +98,18 @@ def test_keywords_have_the_defaults_of_the_flags(group, words):
 
 def test_choices_and_defaults_in_the_help_are_those_of_the_code():
     """Options repeat them, because help is shown without NumPy."""
-    simulated = {each.name: each.metadata["flag"] for each in own_options(SimulateOptions)}
+    simulate_flags = {field.name: field.metadata["flag"] for field in own_options(SimulateOptions)}
     options = *fields(SessionOptions), *own_options(EncodeOptions)
-    choices = {each.name: each.metadata["flag"].get("choices") for each in options}
+    choices = {field.name: field.metadata["flag"].get("choices") for field in options}
     assert choices["scheme"] == SCHEMES
     assert choices["shards"] == get_args(Holding)
     assert choices["verify"] == get_args(Verification)
     assert choices["precision"] == get_args(Precision)
     assert choices["code"] == list(FAMILIES)
-    assert tuple(choices["dtype"]) == simulated["dtype"]["choices"] == DTYPES
-    assert "(default: 5e9)" in simulated["rate"]["text"]
+    assert tuple(choices["dtype"]) == simulate_flags["dtype"]["choices"] == DTYPES
+    assert "(default: 5e9)" in simulate_flags["rate"]["text"]
     assert RATE == 5e9
-    assert f"(default: {Costs.decode:g})" in simulated["decode"]["text"]
+    assert f"(default: {Costs.decode:g})" in simulate_flags["decode"]["text"]
 
 
 def test_flags_set_the_options_of_their_names():
@@ -155,8 +155,8 @@ def test_some_options_imply_an_elastic_run(flags, is_elastic):
 # --- validation ---------------------------------------------------------------------------
 
 
-def rejection(store, **options):
-    """Return the message of a program that opens an operator with these options."""
+def rejection_message(store, **options):
+    """Return the message with which an operator with these options is rejected."""
     with pytest.raises(InputError) as error, cec_mpi.open_operator(store, **options):
         pass
     return str(error.value)
@@ -170,7 +170,7 @@ def rejection(store, **options):
     ],
 )
 def test_a_removed_option_is_rejected_with_its_replacement(name, value, replacement, store, capsys):
-    message = rejection(store, **{name: value})
+    message = rejection_message(store, **{name: value})
     assert f"unexpected keyword argument '{name}': it was removed; " in message
     assert replacement in message
     flag = f"--{name.replace('_', '-')}"
@@ -200,18 +200,18 @@ def test_a_removed_option_is_rejected_with_its_replacement(name, value, replacem
         ("threads", 0),
         *(("start_timeout", value) for value in (0, float("nan"), "soon")),
         *(
-            (each.name, "unknown")
+            (field.name, "unknown")
             for group in GROUPS
-            for each in own_options(group)
-            if "choices" in each.metadata["flag"]
+            for field in own_options(group)
+            if "choices" in field.metadata["flag"]
         ),
     ],
 )
 def test_an_invalid_value_is_rejected_with_its_name(manifest, name, value):
-    others = {"emulate_speeds": (1, 1, 1)} if name == "emulate_base" else {}
+    required_options = {"emulate_speeds": (1, 1, 1)} if name == "emulate_base" else {}
     text = f"{value}" if name == "deadline" else repr(value)
     with pytest.raises(InputError, match=f"^{name} {re.escape(text)}: expected "):
-        SessionOptions(**{name: value}, **others).validate(manifest)
+        SessionOptions(**{name: value}, **required_options).validate(manifest)
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_contradictory_options_are_rejected(options, message, manifest):
         ({"machines": (1,)}, "1 machine takes part, but rows "),
     ],
 )
-def test_options_that_do_not_suit_copies_are_rejected(options, message, tmp_path):
-    copies = cec_mpi.encode(random_sparse(40, 9), tmp_path / "sparse", 3, copies=2)
+def test_options_that_do_not_fit_a_store_of_copies_are_rejected(options, message, tmp_path):
+    manifest = cec_mpi.encode(random_sparse(40, 9), tmp_path / "sparse", 3, copies=2)
     with pytest.raises(CecError, match=re.escape(message)):
-        SessionOptions(**options).validate(copies)
+        SessionOptions(**options).validate(manifest)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_validated_options_have_all_defaults(manifest):
         ),
     ],
 )
-def test_sizes(text, expected):
+def test_sizes_are_parsed_with_their_units(text, expected):
     if expected is not None:
         assert values.size(text) == expected
         return

@@ -1,4 +1,4 @@
-"""Ends of processes: other ranks of their job, forks, and signals that are recorded."""
+"""The end of a process: other ranks of its job, forks, and recorded signals."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ def set_launcher(monkeypatch, no_launcher):
 
 
 @pytest.mark.parametrize("launcher", [open_mpi, srun])
-def test_only_these_ranks_of_this_job_are_killed(launcher, start, set_launcher):
-    others = [launcher(1, "9"), open_mpi(1, "prterun-node1-8@1"), srun(1, "3"), {}]
+def test_only_the_given_ranks_of_this_job_are_killed(launcher, start, set_launcher):
+    other_variables = [launcher(1, "9"), open_mpi(1, "prterun-node1-8@1"), srun(1, "3"), {}]
     set_launcher(launcher(0))
     ranks = [start(launcher(rank)) for rank in (1, 2, 3)]
-    others = [start(variables) for variables in others]
+    other_processes = [start(variables) for variables in other_variables]
     kill_ranks([])
     assert kill_ranks([1, 3, 10]) == {1, 3}
     assert [ranks[n].wait(LIMIT) for n in (0, 2)] == [-signal.SIGKILL] * 2
-    assert [process.poll() for process in (ranks[1], *others)] == [None] * 5
+    assert [process.poll() for process in (ranks[1], *other_processes)] == [None] * 5
 
 
 @pytest.mark.parametrize("variables", [{}, {"PMI_RANK": "0", "PMI_SIZE": "4"}])
 def test_a_process_without_a_known_job_kills_no_rank(variables, start, set_launcher):
     set_launcher(variables)
-    processes = [start(each) for each in (variables | {"PMI_RANK": "1"}, open_mpi(1), {})]
+    processes = [start(environ) for environ in (variables | {"PMI_RANK": "1"}, open_mpi(1), {})]
     assert kill_ranks([0, 1]) == set()
     assert [process.poll() for process in processes] == [None] * 3
 
 
-FORKING = """
+FORK_PROGRAM = """
 import os, sys
 from cec_mpi.runtime.processes.ending import abort_job_at_exit
 abort_job_at_exit()
@@ -84,7 +84,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_forked_process_does_not_abort_the_job_at_exit(run):
-    done = run([sys.executable, "-c", FORKING])
+    done = run([sys.executable, "-c", FORK_PROGRAM])
     assert (done.stdout, done.returncode) == ("0\n", 3)
 
 
@@ -94,8 +94,8 @@ SHUTDOWN = (signal.SIGTERM, signal.SIGUSR1)
 
 
 @pytest.fixture
-def handled():
-    """Signals that other handlers have handled, which were set before."""
+def handled_signals():
+    """Return the signals that the previous handlers have handled."""
     numbers = []
     previous = {
         number: signal.signal(number, lambda n, _: numbers.append(n)) for number in SHUTDOWN
@@ -106,35 +106,35 @@ def handled():
 
 
 @pytest.mark.parametrize("numbers", [SHUTDOWN, SHUTDOWN[::-1] * 2])
-def test_the_first_signal_is_recorded_instead_of_handled(handled, numbers):
+def test_the_first_signal_is_recorded_instead_of_handled(handled_signals, numbers):
     with suppress(ArithmeticError), SignalRecorder() as signals:
         assert signals.first_signal is None
         for number in numbers:
             signal.raise_signal(number)
         assert signals.first_signal is numbers[0]
         raise ArithmeticError
-    assert handled == []
+    assert handled_signals == []
     signal.raise_signal(numbers[0])
-    assert handled == [numbers[0]]
+    assert handled_signals == [numbers[0]]
 
 
-def test_a_second_sigterm_is_handled(handled):
+def test_a_second_sigterm_is_handled(handled_signals):
     with SignalRecorder(exit_on_second_sigterm=True) as signals:
         for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):
             signal.raise_signal(number)
-        assert handled == []
+        assert handled_signals == []
         assert not signals.must_end
         signal.raise_signal(signal.SIGTERM)
-        assert handled == [signal.SIGTERM]
+        assert handled_signals == [signal.SIGTERM]
         assert signals.must_end
         assert signals.first_signal is signal.SIGUSR1
     signal.raise_signal(signal.SIGUSR1)
-    assert handled == [signal.SIGTERM, signal.SIGUSR1]
+    assert handled_signals == [signal.SIGTERM, signal.SIGUSR1]
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, exit_on_signal])
-def test_a_process_can_be_ended_while_it_is_forked(handler):
+def test_a_child_can_be_terminated_while_it_is_forked(handler):
     previous = signal.signal(signal.SIGTERM, handler)
     try:
         with SignalRecorder():
@@ -150,7 +150,7 @@ def test_a_process_can_be_ended_while_it_is_forked(handler):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
-@pytest.mark.usefixtures("handled")
+@pytest.mark.usefixtures("handled_signals")
 def test_a_forked_process_has_the_previous_handlers():
     """A handler of Python would not be called while the process waits for a lock."""
     numbers = (*SHUTDOWN, signal.SIGINT)

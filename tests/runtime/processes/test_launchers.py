@@ -91,7 +91,7 @@ def test_a_launcher_is_detected(environ, name, is_srun):
         {**STEP, "SLURM_STEP_ID": "batch"},
     ],
 )
-def test_a_process_without_a_launcher(environ):
+def test_no_launcher_is_detected_in_scripts_and_shells(environ):
     assert detect_launcher(environ) is None
 
 
@@ -109,7 +109,7 @@ def test_a_process_without_a_launcher(environ):
         ({**STEP, "SLURM_STEP_ID": "4294967291"}, ""),
     ],
 )
-def test_the_identifier_of_a_job(environ, job):
+def test_the_identifier_of_a_job_is_that_of_its_launcher(environ, job):
     assert job_id(environ) == job
 
 
@@ -143,22 +143,22 @@ RECOVERY = "mpirun --enable-recovery"
         ({**STEP, KILL: "0", WAIT: "0"}, {"KillOnBadExit": "1", "WaitTime": "30 sec"}, True, ""),
     ],
 )
-def test_whether_others_continue_when_a_process_is_killed(environ, settings, continues, remedy):
-    found = continuity(detect_launcher(environ), environ, settings)
-    assert found.continues is continues
-    assert remedy in found.remedy
-    assert bool(found.remedy) == bool(remedy)
-    sentence = {
+def test_continuity_depends_on_the_launcher_and_its_settings(environ, settings, continues, remedy):
+    result = continuity(detect_launcher(environ), environ, settings)
+    assert result.continues is continues
+    assert remedy in result.remedy
+    assert bool(result.remedy) == bool(remedy)
+    sentences = {
         True: "if a process is killed, the others continue",
         False: "if a process is killed, the launcher ends all processes: ",
         None: "the others may not continue if a process is killed: ",
     }
-    assert str(found).startswith(sentence[continues])
+    assert str(result).startswith(sentences[continues])
 
 
 # --- libraries ----------------------------------------------------------------------------
 
-CAN_START = {  # as tried; the size of COMM_WORLD decides in the end
+CAN_START = {  # from experiments; the size of COMM_WORLD is decisive
     "Open MPI 5": "mpirun of Open MPI 4, mpirun of Open MPI 5, srun --mpi=pmix",
     "Open MPI 4": "mpirun of Open MPI 4, srun --mpi=pmix",
     "MPICH": "mpiexec of MPICH, mpirun of Intel MPI, srun --mpi=pmi2, srun --mpi=none",
@@ -169,21 +169,21 @@ CAN_START = {  # as tried; the size of COMM_WORLD decides in the end
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
-def test_mpi_is_started_only_if_the_launcher_fits(name):
-    fitting = [
+def test_mpi_is_started_only_if_the_launcher_fits_the_library(name):
+    usable_environments = [
         environment
         for environment, environ in ENVIRONMENTS.items()
         if can_start_mpi(detect_launcher(environ), library(name), environ)
     ]
-    assert sorted(fitting) == sorted(CAN_START[name].split(", "))
+    assert sorted(usable_environments) == sorted(CAN_START[name].split(", "))
 
 
-def test_an_open_mpi_with_pmi2(tmp_path):
+def test_an_open_mpi_with_pmi2_can_be_started_by_srun(tmp_path):
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "mca_pmix_s2.so").touch()
     environ = ENVIRONMENTS["srun --mpi=pmi2"]
-    built = library("Open MPI 4", tmp_path / "libmpi.so.40")
-    assert can_start_mpi(detect_launcher(environ), built, environ)
+    mpi = library("Open MPI 4", tmp_path / "libmpi.so.40")
+    assert can_start_mpi(detect_launcher(environ), mpi, environ)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ def test_the_message_names_the_launcher_of_the_library(tmp_path, name, installed
     (tmp_path / "bin").mkdir()
     for program in installed:
         (tmp_path / "bin" / program).touch(0o755)
-    own = library(name, tmp_path / "lib" / "deeper" / "libmpi.so")
-    text = mismatch_message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), own)
-    assert text.startswith(f"MPICH's mpiexec started 7 processes, but {own.name}, the MPI of ")
+    mpi = library(name, tmp_path / "lib" / "deeper" / "libmpi.so")
+    text = mismatch_message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), mpi)
+    assert text.startswith(f"MPICH's mpiexec started 7 processes, but {mpi.name}, the MPI of ")
     assert text.endswith(f"start them with {tmp_path}/bin/{expected}")
 
 
@@ -212,9 +212,9 @@ def test_a_launcher_elsewhere_does_not_belong_to_the_library(tmp_path, directory
     for bin in (tmp_path / "bin", tmp_path / "home" / "bin"):
         bin.mkdir()
         (bin / "mpirun").touch(0o755)
-    own = library("Open MPI 5", tmp_path / directory / "libmpi.so.40")
-    assert own.launcher_path is None
-    text = mismatch_message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), own)
+    mpi = library("Open MPI 5", tmp_path / directory / "libmpi.so.40")
+    assert mpi.launcher_path is None
+    text = mismatch_message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), mpi)
     assert text.endswith("start them with Open MPI's own mpirun")
 
 
@@ -224,7 +224,7 @@ def test_the_root_directory_has_no_launcher_of_a_library(path):
 
 
 @pytest.mark.parametrize("path", ["/opt/my mpi/lib/libmpi.so.40", "/usr/lib/libmpich.so.12.2.2"])
-def test_the_file_of_the_library(path):
+def test_the_file_of_the_library_is_found(path):
     maps = (
         "55d0c0a0000-55d0c0a1000 r--p 00000000 fe:00 1049 /opt/libmpi.so/bin/python3.12\n"
         "7f57c600000-7f57c659000 rw-p 00000000 00:00 0 \n"
@@ -272,7 +272,7 @@ def test_the_message_names_the_option_of_srun(name, problem, remedy):
         (NO_CONTROLLER, ()),
     ],
 )
-def test_types_that_srun_lists(text, types):
+def test_types_that_srun_lists_are_parsed(text, types):
     assert parse_srun_types(text) == types
 
 
@@ -288,11 +288,11 @@ def test_types_that_srun_lists(text, types):
         (NO_LIBRARY.replace("'pmix'", "'pmix_v3'"), ""),
     ],
 )
-def test_the_reason_why_srun_cannot_load_a_type(text, problem):
+def test_the_reason_why_srun_cannot_load_a_type_is_extracted(text, problem):
     assert parse_srun_problem("pmix", text) == problem
 
 
-def test_settings_of_slurm():
+def test_settings_of_slurm_are_parsed():
     text = (
         "Configuration data as of 2026-11-24T11:00:13\n"
         "KillOnBadExit           = 0\n"

@@ -21,16 +21,16 @@ EXPECTED = {
     "gcp": "the notice of gcp (preempted)",
     "azure": "the notice of azure (Preempt at Sat, 28 Nov 2026 12:00:00 GMT)",
 }
-FIRST = {"aws": "/latest/api/token", "gcp": "/computeMetadata", "azure": "/metadata/instance"}
-LAST = {
+FIRST_PATHS = {"aws": "/latest/api/token", "gcp": "/computeMetadata", "azure": "/metadata/instance"}
+LAST_PATHS = {
     "aws": "/latest/meta-data",
     "gcp": "/computeMetadata",
     "azure": "/metadata/scheduledevents",
 }
 
 
-class Recorder:
-    """Records the text of a notice."""
+class NoticeRecorder:
+    """A callback that records the texts of notices."""
 
     def __init__(self):
         self.has_notice, self.texts = threading.Event(), []
@@ -42,16 +42,16 @@ class Recorder:
 
 @pytest.fixture
 def watch(monkeypatch):
-    """Serve notices and watch them: the service and the recorder."""
+    """Return a context that serves and watches notices; it yields the service and the recorder."""
 
     @contextmanager
-    def watch(name, service_option=None, wrong=None, **attributes):
-        recorder = Recorder()
+    def watch(name, service_option=None, overrides=None, **attributes):
+        recorder = NoticeRecorder()
         with metadata.serve(name) as service:
             monkeypatch.setenv(ADDRESS_VARIABLE, service.address)
             vars(service).update(attributes)
-            service.overrides.update(wrong or {})
-            if wrong:
+            service.overrides.update(overrides or {})
+            if overrides:
                 service.is_preempted.set()
             with watch_notices(service_option or name, recorder, PAUSE):
                 yield service, recorder
@@ -67,7 +67,7 @@ def is_watching():
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_notice_is_reported_once(watch, capfd, name, option):
     with watch(name, name if option == "name" else "auto") as (service, recorder):
-        wait_until(lambda: any(LAST[name] in request for request in service.requests))
+        wait_until(lambda: any(LAST_PATHS[name] in request for request in service.requests))
         assert not recorder.texts
         service.is_preempted.set()
         assert recorder.has_notice.wait(LIMIT)
@@ -77,21 +77,21 @@ def test_a_notice_is_reported_once(watch, capfd, name, option):
 
 
 @pytest.mark.parametrize(
-    ("name", "paths", "wrong"),
+    ("name", "paths", "answer"),
     [
-        ("aws", LAST, (200, "<html>sign in</html>")),
-        ("aws", LAST, (200, "[" * 100_000)),
-        ("aws", FIRST, (401, "")),
-        ("aws", FIRST, (200, "two\nlines")),
-        ("gcp", FIRST, (200, "TRUE")),  # without the header of the service
-        ("azure", FIRST, (200, "")),
-        ("azure", LAST, (503, "\x00\n")),
-        ("azure", LAST, (200, '{"Events": [{"EventType": "Preempt", "Resources": [1]}]}')),
-        ("aws", FIRST, None),  # no answer within the time limit
+        ("aws", LAST_PATHS, (200, "<html>sign in</html>")),
+        ("aws", LAST_PATHS, (200, "[" * 100_000)),
+        ("aws", FIRST_PATHS, (401, "")),
+        ("aws", FIRST_PATHS, (200, "two\nlines")),
+        ("gcp", FIRST_PATHS, (200, "TRUE")),  # without the header of the service
+        ("azure", FIRST_PATHS, (200, "")),
+        ("azure", LAST_PATHS, (503, "\x00\n")),
+        ("azure", LAST_PATHS, (200, '{"Events": [{"EventType": "Preempt", "Resources": [1]}]}')),
+        ("aws", FIRST_PATHS, None),  # no answer within the time limit
     ],
 )
-def test_a_wrong_answer_is_no_notice_and_the_request_is_repeated(watch, capfd, name, paths, wrong):
-    with watch(name, wrong={paths[name]: wrong}) as (service, recorder):
+def test_a_wrong_answer_is_no_notice_and_the_request_is_repeated(watch, capfd, name, paths, answer):
+    with watch(name, overrides={paths[name]: answer}) as (service, recorder):
         wait_until(lambda: sum(paths[name] in request for request in service.requests) > 1)
         assert not recorder.texts
         service.overrides.clear()
@@ -99,7 +99,7 @@ def test_a_wrong_answer_is_no_notice_and_the_request_is_repeated(watch, capfd, n
     assert recorder.texts == [EXPECTED[name]]
     (note,) = "".join(capfd.readouterr()).splitlines()
     assert note.startswith(f"notice {name}: no answer (")
-    assert wrong or "timed out" in note
+    assert answer or "timed out" in note
 
 
 def test_an_expired_token_is_replaced(watch, capfd):
@@ -147,7 +147,7 @@ def test_a_wrong_address_is_no_notice(monkeypatch, address):
     wait_until(lambda: not is_watching())
 
 
-def test_none_starts_no_watch_and_another_name_is_refused():
+def test_none_starts_no_watch_and_an_unknown_service_is_refused():
     with watch_notices("none", pytest.fail):
         assert not is_watching()
     with (

@@ -1,4 +1,4 @@
-"""Waits: they spin if a short wait is expected, sleep otherwise, and end in time."""
+"""Waits spin if a short wait is expected, sleep otherwise, and end in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Clock:
     tests = count(1)
 
     def __init__(self):
-        # Contention that other tests have recorded, by any clock, is over.
+        # Contention that other tests have recorded, with any clock, has passed.
         self.now = time.monotonic() + 1000.0 * next(Clock.tests)
         self.sleeps = []
 
@@ -65,9 +65,9 @@ def test_a_wait_spins_after_a_short_wait_and_sleeps_after_a_long_one(clock):
 
 
 @pytest.mark.parametrize("by_pause", [False, True])
-def test_no_wait_spins_for_a_while_after_contention(clock, by_pause):
-    history, other = WaitHistory(), WaitHistory()
-    long_spin = other.spin
+def test_waits_do_not_spin_for_a_while_after_contention(clock, by_pause):
+    history, other_history = WaitHistory(), WaitHistory()
+    long_spin = other_history.spin
     if by_pause:
         timer = PollTimer(history=history)
         timer.pause()
@@ -75,9 +75,9 @@ def test_no_wait_spins_for_a_while_after_contention(clock, by_pause):
         timer.pause()
     else:
         wait_for([Request(clock, 0, test_seconds=0.002)], history=history)
-    assert other.spin < long_spin / 10
+    assert other_history.spin < long_spin / 10
     clock.advance(60)
-    assert other.spin == long_spin
+    assert other_history.spin == long_spin
 
 
 def test_a_long_wait_sleeps_and_ends_in_time(clock):

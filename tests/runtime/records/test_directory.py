@@ -21,12 +21,12 @@ RESULTS = ["steps.jsonl", "summary.json", "result.npy", "checkpoint.npz", "check
 HEADER = '{"kind":"header","version":4}\n'
 
 
-def create(directory, files, text="old"):
+def create_files(directory, files, text="old"):
     for name in files:
         (directory / name).write_text(text)
 
 
-def names_in(directory):
+def list_names(directory):
     return {path.name for path in directory.iterdir()}
 
 
@@ -41,10 +41,10 @@ def names_in(directory):
     ],
 )
 def test_results_are_not_overwritten_without_the_option(tmp_path, files, message):
-    create(tmp_path, files, f'{HEADER}{{"kind": "step"}}\n')
+    create_files(tmp_path, files, f'{HEADER}{{"kind": "step"}}\n')
     with pytest.raises(InputError, match=message):
         prepare_directory(tmp_path, allow_existing=False)
-    assert names_in(tmp_path) == set(files)
+    assert list_names(tmp_path) == set(files)
     prepare_directory(tmp_path, allow_existing=True)
 
 
@@ -57,11 +57,11 @@ def test_results_are_not_overwritten_without_the_option(tmp_path, files, message
         ("file", "file/below", "file/below cannot be used for results"),
     ],
 )
-def test_stores_and_files_are_no_directories_for_results(tmp_path, existing, name, message):
-    create(tmp_path, [existing])
+def test_results_are_not_written_to_stores_or_files(tmp_path, existing, name, message):
+    create_files(tmp_path, [existing])
     with pytest.raises(InputError, match=message):
         prepare_directory(tmp_path / name, allow_existing=True)
-    assert names_in(tmp_path) == {existing}
+    assert list_names(tmp_path) == {existing}
 
 
 def test_logs_are_not_written_through_a_link(tmp_path):
@@ -72,8 +72,8 @@ def test_logs_are_not_written_through_a_link(tmp_path):
 
 @pytest.mark.parametrize("text", ["", '{"kind":"header"', HEADER])
 def test_a_run_that_was_killed_before_its_first_step_is_overwritten(tmp_path, text):
-    create(tmp_path, ["steps.jsonl"], text)
-    create(tmp_path, ["result.npy", ".lock"])
+    create_files(tmp_path, ["steps.jsonl"], text)
+    create_files(tmp_path, ["result.npy", ".lock"])
     prepare_directory(tmp_path, allow_existing=False)
     with locked(tmp_path, "busy"), pytest.raises(InputError, match="holds an incomplete run"):
         prepare_directory(tmp_path, allow_existing=False)
@@ -88,7 +88,7 @@ def test_a_rejected_run_leaves_no_directory(tmp_path):
     def reject(files, is_locked=False):
         with ExitStack() as stack, remove_if_rejected(path):
             prepare_directory(path, allow_existing=False)
-            create(path, files)
+            create_files(path, files)
             if is_locked:
                 stack.enter_context(locked(path, "busy"))
             raise InputError("wrong")
@@ -102,16 +102,16 @@ def test_a_rejected_run_leaves_no_directory(tmp_path):
 
 def test_earlier_results_are_moved_and_discarded_or_restored(tmp_path):
     (tmp_path.parent / "mine.npy").write_text("")
-    for finish, remaining in ((restore_results, "old"), (discard_earlier_results, "new")):
-        create(tmp_path, [*RESULTS, "extra.npy", "None.npy", "notes.txt"])
+    for finish, expected in ((restore_results, "old"), (discard_earlier_results, "new")):
+        create_files(tmp_path, [*RESULTS, "extra.npy", "None.npy", "notes.txt"])
         arrays = '{"arrays": ["result", "extra", "../mine", ["u"], 3, null]}'
-        create(tmp_path, ["summary.json"], arrays)
+        create_files(tmp_path, ["summary.json"], arrays)
         move_results_aside(tmp_path)
-        assert names_in(tmp_path) == {".earlier", "None.npy", "notes.txt"}
-        create(tmp_path, ["steps.jsonl"], "new")
+        assert list_names(tmp_path) == {".earlier", "None.npy", "notes.txt"}
+        create_files(tmp_path, ["steps.jsonl"], "new")
         finish(tmp_path)
-        assert (tmp_path / "steps.jsonl").read_text() == remaining
-        assert (tmp_path / "extra.npy").exists() == (remaining == "old")
+        assert (tmp_path / "steps.jsonl").read_text() == expected
+        assert (tmp_path / "extra.npy").exists() == (expected == "old")
         assert not (tmp_path / ".earlier").exists()
     assert (tmp_path.parent / "mine.npy").exists()
 
@@ -130,11 +130,12 @@ def test_a_kill_while_results_are_moved_leaves_no_checkpoint_without_records(tmp
     for moves in range(len(RESULTS)):
         directory = tmp_path / str(moves)
         directory.mkdir()
-        create(directory, RESULTS)
+        create_files(directory, RESULTS)
         remaining_moves = moves
         with pytest.raises(KeyboardInterrupt):
             move_results_aside(directory)
-        assert "steps.jsonl" in names_in(directory) or "checkpoint.npz" not in names_in(directory)
+        names = list_names(directory)
+        assert "steps.jsonl" in names or "checkpoint.npz" not in names
     assert not (directory / "checkpoint.npz").exists()
 
 
@@ -145,9 +146,9 @@ def test_a_kill_while_results_are_moved_leaves_no_checkpoint_without_records(tmp
         *((text, None) for text in ("[]", "[", None, '{"run": "cg"}', "[" * 100_000, "\x00")),
     ],
 )
-def test_an_invalid_summary_is_none(tmp_path, text, expected):
+def test_an_invalid_summary_is_read_as_none(tmp_path, text, expected):
     if text is None:
         os.mkfifo(tmp_path / "summary.json")
     else:
-        create(tmp_path, ["summary.json"], text)
+        create_files(tmp_path, ["summary.json"], text)
     assert read_summary(tmp_path) == expected

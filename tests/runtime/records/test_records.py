@@ -69,17 +69,17 @@ def test_lines_are_complete_and_flushed_ten_times_a_second(path):
         assert len(read()) == 105
 
 
-def test_times_ascend_although_the_clock_is_set(monkeypatch):
+def test_timestamps_ascend_even_if_the_clock_is_set(monkeypatch):
     clock = Clock()
     recorder = Recorder(clock=clock)
     recorder.set_header({})
-    moments = [recorder.header["started"]]
+    timestamps = [recorder.header["started"]]
     for year in (2040, 1990):
         monkeypatch.setattr(time, "time", datetime(year, 1, 1, tzinfo=UTC).timestamp)
         clock.now += 1
-        moments.append(recorder.timestamp())
-    first, *others = map(datetime.fromisoformat, moments)
-    assert [(other - first).total_seconds() for other in others] == [1, 2]
+        timestamps.append(recorder.timestamp())
+    first, *later = map(datetime.fromisoformat, timestamps)
+    assert [(moment - first).total_seconds() for moment in later] == [1, 2]
 
 
 def test_the_summary_has_totals_and_medians():
@@ -119,7 +119,7 @@ def test_events_belong_to_the_next_step_or_to_an_unfinished_one(path):
         recorder.add_event(MachineLate(2))
         recorder.finish()
     lost, joined = {"lost": 3, "reason": "gone"}, {"joined": 3, "rank": 7}
-    assert [each["events"] for each in read_steps(path)[1]] == [
+    assert [line["events"] for line in read_steps(path)[1]] == [
         [{"late": 2}, {"late": 1}],
         [lost, joined],
     ]
@@ -158,17 +158,17 @@ def test_a_resumed_run_continues_the_numbers_and_totals(path):
         recorder.record_step(record(3))
     header, steps = read_steps(path)
     assert (header["kind"], header["rows"]) == ("header", 10)
-    assert [each["step"] for each in steps] == [0, 1, 2, 3]
+    assert [line["step"] for line in steps] == [0, 1, 2, 3]
     assert recorder.steps == 4
 
 
 # --- medians ------------------------------------------------------------------------------
 
 
-MANY = 10_001  # more than have an exact median
+MANY = 10_001  # more numbers than have an exact median
 
 
-def median_of(numbers):
+def running_median(numbers):
     median = RunningMedian()
     for number in numbers:
         median.add(number)
@@ -179,29 +179,29 @@ def median_of(numbers):
 @given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=60))
 def test_the_median_is_exact_for_few_numbers_and_close_for_many(numbers):
     expected = float(np.median(numbers))
-    assert median_of(numbers).value == pytest.approx(expected, rel=1e-15)
+    assert running_median(numbers).value == pytest.approx(expected, rel=1e-15)
     many = numbers * (MANY // len(numbers) + 1)  # with the same median
-    assert median_of(many).value == pytest.approx(expected, rel=3e-3, abs=0)
-    assert median_of(sorted(many)).value == median_of(many).value
+    assert running_median(many).value == pytest.approx(expected, rel=3e-3, abs=0)
+    assert running_median(sorted(many)).value == running_median(many).value
 
 
 @pytest.mark.parametrize(("number", "limit"), [(0.0, 1e-12), (1e300, 1e12)])
 def test_numbers_out_of_range_are_clipped(number, limit):
     numbers = [1.0] * MANY + [number] * (MANY + 2)
-    assert median_of(numbers).value == pytest.approx(limit, rel=0.2)
+    assert running_median(numbers).value == pytest.approx(limit, rel=0.2)
 
 
 # --- lines --------------------------------------------------------------------------------
 
 
-def lines_of(*records):
+def format_lines(*records):
     writer = LineFormatter()
     writer.header({})
-    return [json.loads(writer.step(each)) for each in records]
+    return [json.loads(writer.step(record)) for record in records]
 
 
 def test_a_line_omits_defaults_and_unchanged_fields():
-    first, second = lines_of(record(0), record(1, condition_number=2.0, plan_changed=True))
+    first, second = format_lines(record(0), record(1, condition_number=2.0, plan_changed=True))
     assert list(first)[:3] == ["kind", "step", "tick"]
     assert set(first) == {"kind", *FIELDS} - set(DEFAULTS)
     assert set(second) == {"kind", "step", "tick", "time", "condition_number", "plan_changed"}
@@ -216,18 +216,18 @@ def test_names_that_are_not_utf_8_are_escaped(name):
 
 
 def test_times_are_rounded_to_nanoseconds():
-    written = record(
+    original = record(
         0,
         compute_seconds=[0.1234567894321, 0.0, 3.0000000004, 1e7 / 3, 0, 0],
         announce_seconds=1.23456789e-7,
         cancellation=1.23456789e-17,
         hindsight_makespan=1e-7 / 3,
     )
-    (line,) = lines_of(written)
+    (line,) = format_lines(original)
     assert line["compute_seconds"] == [0.123456789, 0.0, 3.0, 1e7 / 3, 0, 0]
     assert line["announce_seconds"] == 1.23e-7
-    assert line["cancellation"] == written.cancellation
-    assert line["hindsight_makespan"] == written.hindsight_makespan
+    assert line["cancellation"] == original.cancellation
+    assert line["hindsight_makespan"] == original.hindsight_makespan
 
 
 CHANGES = {
@@ -245,20 +245,20 @@ CHANGES = {
 @given(
     st.lists(st.fixed_dictionaries({}, optional=CHANGES), max_size=8), st.sets(st.integers(0, 7))
 )
-def test_written_steps_are_read_with_all_fields(tmp_path_factory, changes, resumed):
+def test_written_steps_are_read_with_all_fields(tmp_path_factory, changes, resumed_steps):
     path = tmp_path_factory.mktemp("steps") / "steps.jsonl"
-    steps = [record(number, 3, **changed) for number, changed in enumerate(changes)]
+    steps = [record(number, 3, **change) for number, change in enumerate(changes)]
     recorder = Recorder()
     with path.open("w") as stream:
         recorder.write_to(stream)
-        for each in steps:
-            if each.step in resumed:
+        for step in steps:
+            if step.step in resumed_steps:
                 recorder.write_to(stream)
-            recorder.record_progress(residual=1 / (each.step + 1), other=float("nan"))
-            recorder.record_step(each)
+            recorder.record_progress(residual=1 / (step.step + 1), other=float("nan"))
+            recorder.record_step(step)
             recorder.record_checkpoint()
     assert read_steps(path)[1] == [
-        {"kind": "step", **asdict(each), "available": list(each.available)} for each in steps
+        {"kind": "step", **asdict(step), "available": list(step.available)} for step in steps
     ]
 
 
@@ -276,38 +276,38 @@ def test_numbers_that_are_not_finite_are_read_as_null(path):
 HEADER = '{"kind": "header", "version": 4, "rows": 3}\n'
 
 
-def line_of(number=5, **changes):
+def make_line(number=5, **changes):
     """Return a line with all fields of a step of three machines; ``...`` omits a field."""
     content = step(number, 3, **changes)
     return json.dumps({name: value for name, value in content.items() if value is not ...}) + "\n"
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n", "hello\n", "\udcff\udcfe\n", line_of(), line_of() + HEADER, HEADER + "{"]
+    "text", ["", "\n", "hello\n", "\udcff\udcfe\n", make_line(), make_line() + HEADER, HEADER + "{"]
 )
-def test_files_that_are_no_records_are_rejected_by_name(path, text):
+def test_files_that_are_not_records_are_rejected_by_name(path, text):
     path.write_text(text, errors="surrogateescape")
     with pytest.raises(InputError, match=r"steps\.jsonl"):
         read_steps(path)
 
 
 MALFORMED = [  # a line, and the message after its number
-    (line_of(step="0"), ', field "step": expected `int`, got `str`'),
-    (line_of().replace('"step": 5', f'"step": {"7" * 5000}'), ', field "step": '),
-    (line_of(measured_makespan=float("inf")), " is not JSON"),
-    (line_of(measured_makespan=1e308), ', field "measured_makespan": expected `float` <= 1e'),
-    (line_of(compute_seconds=[0.1]), ', field "rows": expected 1 entries'),
-    (line_of(available=[1, 4]), ', field "available": expected distinct machines of 1..3'),
-    (line_of(available=[1, 1]), ', field "available": expected distinct machines of 1..3'),
-    (line_of(time="noon"), ": Expected a time in ISO 8601, got 'noon'"),
-    (line_of(events=[{"moved": 2}]), ', field "events'),
-    (line_of(events=[{"reason": "x"}]), ', field "events": expected a kind of event first'),
-    (line_of(absent_since={"lost": {4: 0}}), ', field "absent_since": expected machines of 1..3'),
-    (line_of(assignment=[[0], [], []]), ', field "assignment": expected ascending bounds'),
-    (line_of(kind="stop"), ', field "kind": invalid value'),
-    (line_of(step=...), ' has no "step"'),
-    (HEADER + line_of(rows=...), ' has no "rows": expected a step of version 4'),
-    (line_of(0), " is step 0 after step 0: expected ascending step numbers"),
+    (make_line(step="0"), ', field "step": expected `int`, got `str`'),
+    (make_line().replace('"step": 5', f'"step": {"7" * 5000}'), ', field "step": '),
+    (make_line(measured_makespan=float("inf")), " is not JSON"),
+    (make_line(measured_makespan=1e308), ', field "measured_makespan": expected `float` <= 1e'),
+    (make_line(compute_seconds=[0.1]), ', field "rows": expected 1 entries'),
+    (make_line(available=[1, 4]), ', field "available": expected distinct machines of 1..3'),
+    (make_line(available=[1, 1]), ', field "available": expected distinct machines of 1..3'),
+    (make_line(time="noon"), ": Expected a time in ISO 8601, got 'noon'"),
+    (make_line(events=[{"moved": 2}]), ', field "events'),
+    (make_line(events=[{"reason": "x"}]), ', field "events": expected a kind of event first'),
+    (make_line(absent_since={"lost": {4: 0}}), ', field "absent_since": expected machines of 1..3'),
+    (make_line(assignment=[[0], [], []]), ', field "assignment": expected ascending bounds'),
+    (make_line(kind="stop"), ', field "kind": invalid value'),
+    (make_line(step=...), ' has no "step"'),
+    (HEADER + make_line(rows=...), ' has no "rows": expected a step of version 4'),
+    (make_line(0), " is step 0 after step 0: expected ascending step numbers"),
     ('{"kind": "header", "rows": 3}\n', " begins records of version 1: expected version 4"),
     ('{"kind": "header", "version": 5}\n', " begins records of version 5"),
     ("[" * 100_000 + "\n", ""),
@@ -319,15 +319,15 @@ MALFORMED = [  # a line, and the message after its number
 
 @pytest.mark.parametrize(("line", "message"), MALFORMED, ids=range(len(MALFORMED)))
 def test_a_malformed_line_is_rejected_by_number_and_field(path, line, message):
-    text = HEADER + line_of(0) + line + line_of(9) + '{"kind": "step", "st'
+    text = HEADER + make_line(0) + line + make_line(9) + '{"kind": "step", "st'
     path.write_text(text, errors="surrogateescape")
     before = path.read_bytes()
     number = 3 + line.startswith(HEADER)
-    with pytest.raises(InputError, match=rf"steps\.jsonl, line {number}{message}") as rejected:
+    with pytest.raises(InputError, match=rf"steps\.jsonl, line {number}{message}") as error:
         resume_steps(path)
-    assert "--overwrite" in str(rejected.value)
-    assert len(str(rejected.value)) < 600 + len(str(path))
-    assert "\n" not in str(rejected.value)
+    assert "--overwrite" in str(error.value)
+    assert len(str(error.value)) < 600 + len(str(path))
+    assert "\n" not in str(error.value)
     assert path.read_bytes() == before
 
 
@@ -343,7 +343,7 @@ def test_anything_but_a_regular_file_is_rejected(tmp_path):
 # --- reading while steps are written -----------------------------------------------------------
 
 
-def numbers(lines):
+def step_numbers(lines):
     return [line.step if isinstance(line, StepRecord) else "header" for line in lines]
 
 
@@ -351,7 +351,7 @@ def test_only_new_and_complete_lines_are_returned(path):
     follower = RecordFollower(path)
     assert (follower.read_new(), follower.exists) == ((False, []), False)
     write(path, header(), step(0), header(), step(1))
-    assert numbers(follower.read_new()[1]) == ["header", 0, "header", 1]
+    assert step_numbers(follower.read_new()[1]) == ["header", 0, "header", 1]
     assert (follower.read_new(), follower.exists) == ((False, []), True)
     line = json.dumps(step(2)) + "\n"
     with path.open("a", buffering=1) as file:
@@ -360,7 +360,7 @@ def test_only_new_and_complete_lines_are_returned(path):
             file.flush()
             assert follower.read_new() == (False, [])
         file.write(line[200:])
-    assert numbers(follower.read_new()[1]) == [2]
+    assert step_numbers(follower.read_new()[1]) == [2]
 
 
 def test_a_large_record_is_read_in_parts(path):
@@ -369,7 +369,7 @@ def test_a_large_record_is_read_in_parts(path):
     while not parts or follower.unread_bytes:
         lines += follower.read_new(1000)[1]
         parts += 1
-    assert numbers(lines) == ["header", *range(50)]
+    assert step_numbers(lines) == ["header", *range(50)]
     assert parts > 10
 
 
@@ -377,14 +377,14 @@ def test_a_replaced_or_shortened_record_is_read_from_its_beginning(path):
     write(path, header(), step(0), step(1))
     follower = RecordFollower(path)
     follower.read_new()
-    other = path.with_name("other")
-    write(other, header(), step(0))
-    os.replace(other, path)  # noqa: PTH105
+    replacement = path.with_name("replacement")
+    write(replacement, header(), step(0))
+    os.replace(replacement, path)  # noqa: PTH105
     is_replaced, lines = follower.read_new()
-    assert (is_replaced, numbers(lines)) == (True, ["header", 0])
+    assert (is_replaced, step_numbers(lines)) == (True, ["header", 0])
     write(path, header())
     is_replaced, lines = follower.read_new()
-    assert (is_replaced, numbers(lines)) == (True, ["header"])
+    assert (is_replaced, step_numbers(lines)) == (True, ["header"])
     path.unlink()
     assert follower.read_new() == (True, [])
 

@@ -33,12 +33,12 @@ def changes():
 def roster(changes):
     """Hosts 1 and 2 carry machines 1 and 2, host 3 is a spare."""
     roster = Roster(changes.append)
-    carry(roster, [1], [2])
+    add_hosts(roster, [1], [2])
     roster.add_host()
     return roster
 
 
-def carry(roster, *hosts):
+def add_hosts(roster, *hosts):
     """Add hosts that carry these machines."""
     for machines in hosts:
         roster.add_vacant(machines)
@@ -50,7 +50,7 @@ def carry(roster, *hosts):
 
 def test_hosts_for_adoption_are_ordered_by_spare_capacity(changes):
     roster = Roster(changes.append)
-    carry(roster, [1], [2, 3], [4], [5])
+    add_hosts(roster, [1], [2, 3], [4], [5])
     for rank, capacity in ((1, 1), (2, 4), (3, 3), (4, 3)):
         roster[rank].capacity = capacity
     roster.add_vacant([6, 7])
@@ -72,7 +72,7 @@ def test_hosts_for_adoption_are_ordered_by_spare_capacity(changes):
 @pytest.mark.parametrize("change", [MachineLost, MachineLeft, MachineExcluded])
 def test_all_machines_of_a_host_share_its_fate(change, changes):
     roster = Roster(changes.append)
-    carry(roster, [1, 2], [3])
+    add_hosts(roster, [1, 2], [3])
     roster.mark_computing(2)
     if change is MachineLost:
         roster.remove_host(1, "because")
@@ -85,7 +85,7 @@ def test_all_machines_of_a_host_share_its_fate(change, changes):
 
 def test_machines_of_a_silent_host_are_unresponsive_until_it_answers(changes):
     roster = Roster(changes.append)
-    carry(roster, [1, 2])
+    add_hosts(roster, [1, 2])
     roster.mark_computing(1)
     roster.mark_unresponsive(1, "silent")
     assert changes == [MachineUnresponsive(1, "silent"), MachineUnresponsive(2, "silent")]
@@ -117,45 +117,45 @@ def test_an_adopted_machine_moves_when_another_host_has_opened_it(roster, change
 
 
 @given(st.data())
-def test_each_machine_always_has_one_host_or_none(data):
+def test_each_machine_always_has_at_most_one_serving_host(data):
     changes = []
     roster = Roster(changes.append)
-    carry(roster, [1, 2], [3])
+    add_hosts(roster, [1, 2], [3])
     absent = set()  # according to the reported changes
     for _ in range(data.draw(st.integers(0, 40))):
-        possible = [("add_host", 1), ("add_host", 2)] if len(roster.hosts) < 9 else []
+        possible_changes = [("add_host", 1), ("add_host", 2)] if len(roster.hosts) < 9 else []
         for host in roster.hosts:
             rank = host.rank
-            possible += [
+            possible_changes += [
                 ("remove_host", rank, "why"),
                 ("exclude", rank, "why"),
                 ("mark_unresponsive", rank, "why"),
             ]
             if not (host.is_excluded or host.is_silent):
-                elsewhere = [n for other in roster.hosts for n in other.adopted]
-                assignable = {*roster.vacant, *elsewhere} - roster.machines(State.JOINING)
-                possible += [("assign", rank, n) for n in assignable - set(host.machines)]
+                adopted_machines = [n for other in roster.hosts for n in other.adopted]
+                assignable = {*roster.vacant, *adopted_machines} - roster.machines(State.JOINING)
+                possible_changes += [("assign", rank, n) for n in assignable - set(host.machines)]
             for machine, state in host.machines.items():
-                possible.append(("remove_machine", rank, MachineLost(machine, "why")))
+                possible_changes.append(("remove_machine", rank, MachineLost(machine, "why")))
                 server = roster.serving_host(machine)
                 if state is State.JOINING and (server is None or machine in server.adopted):
-                    possible.append(("mark_joined", rank, machine))
+                    possible_changes.append(("mark_joined", rank, machine))
                 if state in BUSY:
-                    possible.append(("mark_answered", rank, machine))
+                    possible_changes.append(("mark_answered", rank, machine))
                 if state in NEXT_CHANGES:
-                    possible.append((NEXT_CHANGES[state], machine))
-        change, *arguments = data.draw(st.sampled_from(possible))
+                    possible_changes.append((NEXT_CHANGES[state], machine))
+        change, *arguments = data.draw(st.sampled_from(possible_changes))
         getattr(roster, change)(*arguments)
         for event in changes:
             (absent.discard if isinstance(event, MachineJoined) else absent.add)(event.machine)
         changes.clear()
-        serving = [n for host in roster.hosts for n, s in host.machines.items() if s in SERVING]
-        assert len(serving) == len(set(serving))
-        assert sorted({*serving, *roster.opening, *roster.vacant}) == [1, 2, 3]
-        assert not set(roster.vacant) & {*serving, *roster.opening}
+        serving_machines = [n for h in roster.hosts for n, s in h.machines.items() if s in SERVING]
+        assert len(serving_machines) == len(set(serving_machines))
+        assert sorted({*serving_machines, *roster.opening, *roster.vacant}) == [1, 2, 3]
+        assert not set(roster.vacant) & {*serving_machines, *roster.opening}
         assert roster.available == {1, 2, 3} - absent
         assert roster.machines(State.IDLE, State.COMPUTING, State.LATE) <= roster.available
         for host in roster.hosts:
             assert not (host.is_excluded and host.machines)
         for machine in (1, 2, 3):
-            assert (roster.serving_host(machine) is None) == (machine not in serving)
+            assert (roster.serving_host(machine) is None) == (machine not in serving_machines)
