@@ -23,12 +23,12 @@ pytestmark = [
 @pytest.fixture
 def default_interrupts():
     """Ctrl-C raises KeyboardInterrupt."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, previous)
 
 
-def press(seconds=0.3):
+def press_ctrl_c(seconds=0.3):
     """Press Ctrl-C in the main thread after this time."""
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -43,7 +43,7 @@ PRODUCTS = (
 )
 
 
-def test_ctrl_c_in_a_product_raises_and_the_next_product_is_right(small_store):
+def test_ctrl_c_in_a_product_raises_and_the_next_product_is_correct(small_store):
     with cec_mpi.open_operator(small_store.path, local=3, check=True) as X:
         check_products(X, small_store.X)
         pids = X.pids
@@ -51,7 +51,7 @@ def test_ctrl_c_in_a_product_raises_and_the_next_product_is_right(small_store):
             machines = local_machines()
             for machine in machines:
                 machine.suspend()
-            press()
+            press_ctrl_c()
             with pytest.raises(KeyboardInterrupt):
                 product(X)
             for machine in machines:
@@ -69,12 +69,12 @@ def test_ctrl_c_raises_during_a_wait_or_a_callback(small_store):
     def wait(tick):
         ticks.append(tick)
         if len(ticks) == 3:
-            press(0)
+            press_ctrl_c(0)
         return {1}
 
     def hang(tick):
-        press(0.1)
-        press(1.6)  # a second Ctrl-C is not delayed
+        press_ctrl_c(0.1)
+        press_ctrl_c(1.6)  # a second Ctrl-C is not delayed
         time.sleep(1e6)
 
     options = {"wait": True, "tick_seconds": 0.1}
@@ -91,15 +91,15 @@ def test_ctrl_c_raises_during_a_wait_or_a_callback(small_store):
 def test_ctrl_c_raises_while_machines_are_awaited(small_store, tmp_path, start):
     file = tmp_path / "run.json"
     X = cec_mpi.open_operator(small_store.path, accept=str(file))
-    press()
+    press_ctrl_c()
     with pytest.raises(KeyboardInterrupt):
         X @ np.ones(12)
-    joined = [start(["cec-mpi", "join", file, "--retry", "60"]) for _ in range(2)]
+    machines = [start(["cec-mpi", "join", file, "--retry", "60"]) for _ in range(2)]
     check_products(X, small_store.X)
     X.close()
-    for each in joined:
-        each.terminate()  # waits for another run
-        each.wait(60)
+    for machine in machines:
+        machine.terminate()  # it waits for another run
+        machine.wait(60)
 
 
 def test_handlers_of_the_program_are_not_replaced(small_store):
@@ -109,12 +109,12 @@ def test_handlers_of_the_program_are_not_replaced(small_store):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        signal.signal(signal.SIGINT, lambda *_: received.append("own"))
+        signal.signal(signal.SIGINT, lambda *_: received.append("program"))
         machine = local_machines()[0]
         machine.suspend()
-        timers = [press(), threading.Timer(0.6, machine.resume)]
+        timers = [press_ctrl_c(), threading.Timer(0.6, machine.resume)]
         timers[1].start()
         check_products(X, small_store.X)
         for timer in timers:
             timer.join()
-    assert received == ["own"]
+    assert received == ["program"]

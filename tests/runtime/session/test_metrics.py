@@ -78,9 +78,9 @@ def test_metrics_are_the_sums_of_the_records(store, tmp_path):
     assert metrics["cec_mpi_steps_total",] == metrics["cec_mpi_makespan_seconds_count",] == 3
     makespans = [record.measured_makespan for record in records]
     assert metrics["cec_mpi_makespan_seconds_sum",] == pytest.approx(sum(makespans))
-    over = sum(record.measured_makespan - record.hindsight_makespan for record in records)
-    assert metrics["cec_mpi_over_optimum_seconds_total",] == pytest.approx(over)
-    assert metrics["cec_mpi_read_bytes_total",] == sum(sum(each.load_bytes) for each in records) > 0
+    excess = sum(record.measured_makespan - record.hindsight_makespan for record in records)
+    assert metrics["cec_mpi_over_optimum_seconds_total",] == pytest.approx(excess)
+    assert metrics["cec_mpi_read_bytes_total",] == sum(sum(r.load_bytes) for r in records) > 0
     assert metrics["cec_mpi_waiting_seconds_total",] == 0
     states = {"available": 3, "preempted": 1, "lost": 0}
     assert {state: metrics["cec_mpi_machines", state] for state in states} == states
@@ -107,19 +107,21 @@ def test_losses_and_waiting_time_are_published_during_a_wait(port):
     with publish_metrics(port, recorder):
         recorder.record_step(record(0))
         recorder.record_wait(1, [1, 3], {2: "lost"})
-        during = fetch(port)
-        assert during["cec_mpi_machines", "available"] == 2
-        assert during["cec_mpi_machines", "lost"] == 1
-        assert during["cec_mpi_events_total", "lost"] == 0  # until the step has ended
+        first_metrics = fetch(port)
+        assert first_metrics["cec_mpi_machines", "available"] == 2
+        assert first_metrics["cec_mpi_machines", "lost"] == 1
+        assert first_metrics["cec_mpi_events_total", "lost"] == 0  # until the step has ended
         recorder.record_wait(2, [1], {2: "lost", 3: "lost"})
-        later = fetch(port)
+        later_metrics = fetch(port)
         assert (
-            later["cec_mpi_waiting_seconds_total",] > during["cec_mpi_waiting_seconds_total",] > 0
+            later_metrics["cec_mpi_waiting_seconds_total",]
+            > first_metrics["cec_mpi_waiting_seconds_total",]
+            > 0
         )
         recorder.record_step(record(1, events=[{"lost": 2, "reason": "gone"}], waited_seconds=7.0))
-        after = fetch(port)
-        assert after["cec_mpi_events_total", "lost"] == 1
-        assert after["cec_mpi_waiting_seconds_total",] == 7
+        final_metrics = fetch(port)
+        assert final_metrics["cec_mpi_events_total", "lost"] == 1
+        assert final_metrics["cec_mpi_waiting_seconds_total",] == 7
 
 
 @pytest.mark.any_mpi
@@ -163,15 +165,15 @@ EXPECTED = "expected a port from 1 to 65535, HOST:PORT, or a file in an existing
         *((value, f"{value!r}: {EXPECTED}") for value in ("65536", "-1", "nowhere/m", ".")),
         pytest.param("m" * 300, f"m': {EXPECTED}", id="a name that is too long"),
         ("203.0.113.1:9400", "Cannot assign requested address: expected a free port of this comp"),
-        ("taken", "Address already in use: expected a free port of this computer"),
+        ("busy port", "Address already in use: expected a free port of this computer"),
         ("X.npy", "exists and contains data other than metrics: expected another file"),
     ],
 )
 def test_an_unusable_destination_is_rejected(store, tmp_path, monkeypatch, metrics, message):
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", np.ones(3))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        metrics = taken.getsockname()[1] if metrics == "taken" else metrics
+    with socket.create_server(("127.0.0.1", 0)) as busy_socket:
+        metrics = busy_socket.getsockname()[1] if metrics == "busy port" else metrics
         with pytest.raises(InputError, match=re.escape(message)):
             cec_mpi.open_operator(store.path, metrics=metrics)
     assert np.load("X.npy").sum() == 3

@@ -39,15 +39,15 @@ def file(tmp_path):
 @pytest.fixture
 def start(file):
     """Return a function that starts a rank with this connection file."""
-    started = []
+    processes = []
 
     def start(rank=1, seconds=LIMIT):
         command = [sys.executable, "-c", RANK, file, str(rank), str(seconds)]
-        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
-        return started[-1]
+        processes.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return processes[-1]
 
     yield start
-    for process in started:
+    for process in processes:
         process.kill()
         process.communicate(timeout=LIMIT)
 
@@ -74,15 +74,15 @@ def finish(process):
     return process.returncode, errors
 
 
-def test_ranks_wait_for_the_file_of_their_job_and_leave_with_0(start, listen, file):
-    other = Listener(["127.0.0.1"], None)
+def test_ranks_wait_for_the_file_of_their_job_and_exit_with_code_0(start, listen, file):
+    other_listener = Listener(["127.0.0.1"], None)
     try:
-        structs.replace(other.file, job_id="6.0").write(file)  # of an earlier job
+        structs.replace(other_listener.file, job_id="6.0").write(file)  # of an earlier job
         ranks = [start(rank) for rank in (1, 2, 3)]
         with pytest.raises(subprocess.TimeoutExpired):
             ranks[0].wait(1)
     finally:
-        other.close()
+        other_listener.close()
     file.unlink()
     hub, _ = listen()
     assert len(hub.await_processes(lambda: 3, 3, LIMIT)) == 4
@@ -132,13 +132,13 @@ def test_a_rank_prints_that_its_master_has_died(keeps_file, start, listen, file)
 
 def test_end_notes_make_late_ranks_leave(start, listen, file):
     _, listener = listen()
-    connected = start()
+    connected_rank = start()
     wait_until(listener.receive)  # the hub does not answer
     with end_note(file, JOB):
         file.unlink()
         listener.close()
-        late = start(rank=2)
-        assert [finish(connected), finish(late)] == [(0, "")] * 2
+        late_rank = start(rank=2)
+        assert [finish(connected_rank), finish(late_rank)] == [(0, "")] * 2
     assert list(file.parent.iterdir()) == []
 
 
@@ -154,11 +154,11 @@ def test_a_rank_leaves_if_its_launcher_has_ended(file):
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as launcher:
         status = Path("/proc", launcher.stdout.readline().strip(), "status")
-        wait_until(lambda: handles(status, signal.SIGUSR1))  # it has begun to serve
+        wait_until(lambda: handles_signal(status, signal.SIGUSR1))  # the rank has begun to serve
         launcher.kill()
         assert launcher.communicate(timeout=LIMIT) == ("", "")  # after the rank has ended
 
 
-def handles(status, number):
+def handles_signal(status, number):
     (mask,) = re.findall(r"^SigCgt:\s+(\w+)$", status.read_text(), re.MULTILINE)
     return int(mask, 16) >> (number - 1) & 1

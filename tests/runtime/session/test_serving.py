@@ -52,7 +52,7 @@ def machines(store):
 PARTS = Part(3, ((0, 10), (40, 70))), Part(1, ((5, 85),))
 
 
-def rows_of(store, part):
+def part_rows(store, part):
     return np.concatenate([store.shard(part.machine)[a:b] for a, b in part.intervals])
 
 
@@ -61,24 +61,24 @@ def test_a_host_computes_the_rows_of_its_machines(store, machines, columns):
     rng = np.random.default_rng(0)
     W, U = rng.standard_normal((columns, COLUMNS)), rng.standard_normal((120, columns))
     values, reports = compute_answers(machines, Multiply(0, Product(False, columns), PARTS), W)
-    for part, found in zip(PARTS, values, strict=True):
-        np.testing.assert_allclose(found, (rows_of(store, part) @ W.T).ravel())
+    for part, answer in zip(PARTS, values, strict=True):
+        np.testing.assert_allclose(answer, (part_rows(store, part) @ W.T).ravel())
     assert [report.problem for report in reports] == ["", ""]
-    rows = np.concatenate([rows_of(store, part) for part in PARTS])
+    rows = np.concatenate([part_rows(store, part) for part in PARTS])
     for _ in range(2):  # arrays are reused
-        (found,), _ = compute_answers(machines, Multiply(0, Product(True, columns), PARTS), U)
-        np.testing.assert_allclose(found, (rows.T @ U).ravel())
+        (answer,), _ = compute_answers(machines, Multiply(0, Product(True, columns), PARTS), U)
+        np.testing.assert_allclose(answer, (rows.T @ U).ravel())
 
 
 def test_the_sum_of_terms_excludes_those_that_failed(store, machines):
     machines[3] = Machine(3, None, COLUMNS, np.float64)
     U = np.random.default_rng(0).standard_normal((120, 1))
-    (found,), (failed, valid) = compute_answers(machines, Multiply(0, Product(True, 1), PARTS), U)
-    np.testing.assert_allclose(found, rows_of(store, PARTS[1]).T @ U[40:, 0])
+    (answer,), (failed, valid) = compute_answers(machines, Multiply(0, Product(True, 1), PARTS), U)
+    np.testing.assert_allclose(answer, part_rows(store, PARTS[1]).T @ U[40:, 0])
     assert ("no shard" in failed.problem, valid.problem) == (True, "")
     machines[1] = Machine(1, None, COLUMNS, np.float64)
-    (found,), reports = compute_answers(machines, Multiply(0, Product(True, 1), PARTS), U)
-    assert np.isnan(found).all()
+    (answer,), reports = compute_answers(machines, Multiply(0, Product(True, 1), PARTS), U)
+    assert np.isnan(answer).all()
     assert all(report.problem for report in reports)
 
 
@@ -90,19 +90,19 @@ def test_machines_of_a_host_share_its_speed_equally(machines):
 
 
 class Endpoint:
-    """The endpoint of a host that opens two machines, and closes one again and again."""
+    """The endpoint of a host that opens two machines, and repeatedly closes one."""
 
     def __init__(self, opening):
-        opens = [Open(opening, n, 1) for n in (1, 2)]
-        self.orders = iter([*opens, *[Close(2), opens[1]] * 5, Stop()])
-        self.logs = []
+        open_orders = [Open(opening, n, 1) for n in (1, 2)]
+        self.orders = iter([*open_orders, *[Close(2), open_orders[1]] * 5, Stop()])
+        self.handler_counts = []
 
     def receive_order(self, signals):
-        self.logs.append(len(logging.getLogger("cec_mpi").handlers))
+        self.handler_counts.append(len(logging.getLogger("cec_mpi").handlers))
         return next(self.orders)
 
-    def send_open_report(self, opened):
-        assert opened.shard_path
+    def send_open_report(self, report):
+        assert report.shard_path
         return Admission()
 
     def check_connection(self):
@@ -115,11 +115,11 @@ def test_a_host_has_one_open_log_for_each_machine(store, tmp_path):
     endpoint = Endpoint(opening)
     before = len(logging.getLogger("cec_mpi").handlers)
     assert serve(endpoint) is None
-    assert [count - before for count in endpoint.logs] == [0, 1, *[2, 1] * 5, 2]
+    assert [count - before for count in endpoint.handler_counts] == [0, 1, *[2, 1] * 5, 2]
     assert "machine 2 reads" in (tmp_path / "logs" / "machine-0002.log").read_text()
 
 
-def test_a_log_has_escapes_for_what_is_no_text(tmp_path, capfd, monkeypatch):
+def test_a_log_escapes_characters_that_are_not_printable(tmp_path, capfd, monkeypatch):
     # pytest would keep the message, and xdist cannot send it.
     monkeypatch.setattr(logging.getLogger("cec_mpi"), "propagate", False)
     with log_file(tmp_path / "machine.log"):

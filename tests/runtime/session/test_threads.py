@@ -20,7 +20,7 @@ from cec_mpi.runtime.session.locks import FairLock
 from helpers.interrupts import interrupt_between_calls
 from helpers.waiting import LIMIT
 
-SECONDS = 60  # that a thread may take
+SECONDS = 60  # time limit of a thread
 X = np.random.default_rng(0).standard_normal((1201, 60))
 ONES, SUM = np.ones(60), X.sum(axis=1)
 
@@ -86,8 +86,8 @@ def test_threads_acquire_the_lock_in_the_order_of_their_calls():
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_an_interrupt_at_any_moment_leaves_the_lock_to_others(is_busy):
-    """If busy, another thread holds the lock meanwhile, and a third one calls later."""
+def test_an_interrupt_at_any_moment_leaves_the_lock_usable(is_busy):
+    """If busy, another thread holds the lock, and a third one requests it later."""
     order = []
 
     def hold():
@@ -155,15 +155,15 @@ def test_a_signal_handler_cannot_acquire_the_lock_for_which_its_thread_waits():
 
 
 class Gate:
-    """An availability at which steps of other threads wait until it is open."""
+    """An availability callback at which steps of other threads wait until the gate is open."""
 
     def __init__(self):
-        self.reached, self.open = threading.Event(), threading.Event()
+        self.is_reached, self.is_open = threading.Event(), threading.Event()
 
     def __call__(self, tick):
         if threading.current_thread() is not threading.main_thread():
-            self.reached.set()
-            self.open.wait(SECONDS)
+            self.is_reached.set()
+            self.is_open.wait(SECONDS)
         return range(1, 7)
 
 
@@ -194,17 +194,17 @@ def test_callbacks_of_a_step_cannot_compute_products(store, callback):
 
 
 def test_products_that_wait_for_the_lock_are_refused_when_the_operator_closes(store, gate):
-    def open_gate_when_the_end_waits():
+    def open_gate_when_close_waits():
         await_threads(4)
-        gate.open.set()
+        gate.is_open.set()
 
     with ThreadPoolExecutor(5) as pool:
         with cec_mpi.open_operator(store, None, availability=gate) as A:
             first = pool.submit(lambda: A @ ONES)
-            assert gate.reached.wait(SECONDS)
+            assert gate.is_reached.wait(SECONDS)
             waiting = [pool.submit(lambda: A @ ONES) for _ in range(3)]
             await_threads(3)
-            pool.submit(open_gate_when_the_end_waits)
+            pool.submit(open_gate_when_close_waits)
         np.testing.assert_allclose(first.result(SECONDS), SUM)
     for future in waiting:
         with pytest.raises(InputError, match="closed"):
@@ -241,8 +241,8 @@ def fail():
     raise KeyError("mine")
 
 def multiply():
-    with cec_mpi.open_operator(store, None) as own:
-        assert np.allclose(own @ w, first)
+    with cec_mpi.open_operator(store, None) as B:
+        assert np.allclose(B @ w, first)
 
 parent, store, w = os.getpid(), sys.argv[1], np.ones(60)
 started = cec_mpi.open_operator(store, None).start()
@@ -274,8 +274,8 @@ if os.getpid() == parent:
 def test_a_forked_process_needs_its_own_operator_and_its_exit_does_not_affect_others(store):
     command = [sys.executable, "-c", PROGRAM, store]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=True)
-    refused = "True\nTrue\n"
-    codes = [f"{refused}{code} True\n" for code in (3, 1, 0)]
+    refusals = "True\nTrue\n"
+    codes = [f"{refusals}{code} True\n" for code in (3, 1, 0)]
     assert done.stdout == "".join([*codes, "6 True\nclosed\n"])
     assert "KeyError: 'mine'" in done.stderr
     assert (done.stderr.count("Traceback"), done.stderr.count("ignored")) == (1, 0)

@@ -1,4 +1,4 @@
-"""Messages: they arrive as they were sent, and invalid ones are refused."""
+"""Messages arrive as they were sent, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_texts_are_safe_for_terminals_and_names_are_short():
         assert Hello.unpack(pack(hello)).process.host_name == expected
 
 
-REPORT, VALID = json.loads(pack(OpenReport())), json.loads(pack(HELLO))
-PROCESS = VALID["process"]
+REPORT, VALID_HELLO = json.loads(pack(OpenReport())), json.loads(pack(HELLO))
+PROCESS = VALID_HELLO["process"]
 INVALID_REPORT = {"shard_path": [1], "rate": "fast", "is_shard_missing": 2}
 INVALID_HELLO = {
     "package": [["1"], None],
@@ -102,10 +102,10 @@ INVALID_HELLO = {
 
 @pytest.mark.parametrize(
     ("unpack", "content"),
-    [(unpack_status, 1), (unpack_status, [None]), (Hello.unpack, {}), (Hello.unpack, [VALID])]
+    [(unpack_status, 1), (unpack_status, [None]), (Hello.unpack, {}), (Hello.unpack, [VALID_HELLO])]
     + [(unpack_status, REPORT | {name: value}) for name, value in INVALID_REPORT.items()]
     + [
-        (Hello.unpack, VALID | {name: value})
+        (Hello.unpack, VALID_HELLO | {name: value})
         for name, values in INVALID_HELLO.items()
         for value in values
     ],
@@ -127,7 +127,7 @@ class TwoArgumentError(ValueError):
         super().__init__(f"{one} and {two}")
 
 
-def unknown(base):
+def make_unknown_class(base):
     """Return a class that other processes do not have."""
     return type("Unknown", (base,), {})
 
@@ -140,8 +140,8 @@ def unknown(base):
         (TwoArgumentError(1, 2), TwoArgumentError, "1 and 2", 1),
         (OSError(2, "gone"), FileNotFoundError, "[Errno 2] gone", 1),
         (KeyboardInterrupt(), KeyboardInterrupt, "", 1),
-        (unknown(InputError)("no"), InputError, "no", 2),
-        (unknown(OSError)("no"), CecError, "Unknown: no", 1),
+        (make_unknown_class(InputError)("no"), InputError, "no", 2),
+        (make_unknown_class(OSError)("no"), CecError, "Unknown: no", 1),
         (SystemExit(3), SystemExit, "3", 1),
         (SystemExit("why"), SystemExit, "why", 1),
     ],
@@ -167,9 +167,9 @@ def test_a_job_fails_without_an_answer_by_its_machine():
     job = Job(Request(3, ((0, 4), (6, 9))), 7, Product(), np.ones(1), 0.0)
     assert job.row_count == 7
     assert job.has_failed
-    for machine, failed in (3, False), (0, True), (2, True), (np.nan, True):
+    for machine, has_failed in (3, False), (0, True), (2, True), (np.nan, True):
         job.report_fields = pack_report(Report(), machine)
-        assert job.has_failed is failed
+        assert job.has_failed is has_failed
     report = Report(1.5, LoadCost(0.5, 80), "no memory", leaving=True, damaged=True)
     job.report_fields = pack_report(report, 3, is_finite=False)
     assert job.report_fields == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
@@ -194,7 +194,7 @@ def test_reported_times_and_bytes_are_clipped(reported, clipped):
 # --- jobs ---------------------------------------------------------------------------------
 
 
-def jobs_of(product, *operands):
+def make_jobs(product, *operands):
     requests = [Request(*part) for part in PARTS[: len(operands)]]
     pairs = zip(requests, operands, strict=True)
     return [Job(request, 7, product, operand, 0.0) for request, operand in pairs]
@@ -207,9 +207,9 @@ def test_short_operands_are_sent_in_the_order(size, adjoint, dtype):
     product = Product(adjoint, 1)
     first = np.arange(size, dtype=dtype).reshape(1, -1)
     second = np.array([[9]], dtype) if adjoint else first
-    message, separate = pack_jobs(jobs_of(product, first, second))
+    message, frames = pack_jobs(make_jobs(product, first, second))
     order, jobs, operands = unpack_order(np.frombuffer(message, np.int64))
-    assert (order.step_or_threads, order.length, separate) == (7, operands.size, [])
+    assert (order.step_or_threads, order.length, frames) == (7, operands.size, [])
     assert (jobs.step, jobs.product, jobs.parts) == (7, product, PARTS)
     assert operands.view(dtype).tolist() == [*range(size), *([9] if adjoint else [])]
 
@@ -218,15 +218,15 @@ def test_short_operands_are_sent_in_the_order(size, adjoint, dtype):
 def test_long_operands_are_sent_separately(adjoint):
     w = np.ones((1, 8193))
     second = np.zeros((1, 8193)) if adjoint else w
-    message, separate = pack_jobs(jobs_of(Product(adjoint, 1), w, second))
-    assert list(map(id, separate)) == [id(w), id(second)][: 1 + adjoint]
+    message, frames = pack_jobs(make_jobs(Product(adjoint, 1), w, second))
+    assert list(map(id, frames)) == [id(w), id(second)][: 1 + adjoint]
     order, jobs, operands = unpack_order(np.frombuffer(message, np.int64))
     assert (order.length, jobs.parts, operands.size) == (0, PARTS, 0)
 
 
 @pytest.mark.parametrize("cuts", [(), (16,), (8, 8, 56)])
 def test_an_answer_is_split_by_jobs(cuts):
-    jobs = jobs_of(Product(), *np.zeros((2, 1, 1)))
+    jobs = make_jobs(Product(), *np.zeros((2, 1, 1)))
     values = np.arange(8.0)  # of seven rows and one
     bounds = zip((0, *cuts), (*cuts, values.nbytes), strict=True)
     frames = [values.tobytes()[begin:end] for begin, end in bounds]
@@ -242,7 +242,7 @@ def test_an_answer_is_split_by_jobs(cuts):
     [((63,), False), ((64, 55), False), ((64, 64), False), ((64, 57, 7), True), ((120,), True)],
 )
 def test_an_answer_of_the_wrong_length_is_refused(sizes, adjoint):
-    jobs = jobs_of(Product(adjoint, 1), np.zeros((1, 1)))
+    jobs = make_jobs(Product(adjoint, 1), np.zeros((1, 1)))
     with pytest.raises(ValueError):
         unpack_answer([memoryview(bytes(n)) for n in sizes], jobs, 8, np.dtype(np.float64))
 
@@ -281,9 +281,9 @@ def send(endpoint, *requests, adjoint=False, operand=None):
     return [job for jobs in messages for job in jobs]
 
 
-def test_jobs_of_a_host_are_one_message_unless_their_terms_belong_to_different_sums(endpoint):
-    lost = Term(9, ROWS)
-    terms = [Term(1, ROWS), Term(2, ROWS), Term(3, ROWS, lost), Term(4, ROWS, lost)]
+def test_jobs_of_a_host_share_a_message_unless_their_terms_belong_to_different_sums(endpoint):
+    lost_term = Term(9, ROWS)
+    terms = [Term(1, ROWS), Term(2, ROWS), Term(3, ROWS, lost_term), Term(4, ROWS, lost_term)]
     send(endpoint, *(Request(term.machine, ROWS, term) for term in terms), adjoint=True)
     send(endpoint, Request(1, ROWS), Request(2, ROWS))
     assert endpoint.hub.messages == [[1, 2], [3, 4], [1, 2]]
@@ -307,8 +307,8 @@ def test_an_operand_must_not_change_until_the_hub_has_released_it(endpoint):
 # --- a machine that has received a signal -------------------------------------------------
 
 
-class RecordedConnection:
-    """A connection that receives these messages (None for a time limit), and keeps sent ones."""
+class RecordingConnection:
+    """A connection that receives these messages (None for a time limit) and records those sent."""
 
     def __init__(self, *messages):
         self.messages = deque(messages)
@@ -323,27 +323,27 @@ class RecordedConnection:
 
 @pytest.fixture
 def receive():
-    """Receive the first order of messages, on a machine that has received SIGTERM before."""
-    with SignalRecorder() as earlier:
+    """Return a function that receives the first order on a machine that has received SIGTERM."""
+    with SignalRecorder() as earlier_signals:
         signal.raise_signal(signal.SIGTERM)
 
     def receive(*messages):
-        connection = RecordedConnection(*messages)
-        endpoint = SocketMachineEndpoint(connection, 1, earlier)
+        connection = RecordingConnection(*messages)
+        endpoint = SocketMachineEndpoint(connection, 1, earlier_signals)
         with SignalRecorder() as signals:
             return connection, endpoint, endpoint.receive_order(signals)
 
     return receive
 
 
-def order(kind, parts=0, *numbers):
+def make_order(kind, parts=0, *numbers):
     return [ORDER, np.array([*Order(kind, parts), *numbers], dtype=np.int64).tobytes()]
 
 
-def test_a_machine_leaves_although_the_master_sends_an_order_first(receive, tmp_path):
+def test_a_machine_leaves_even_if_the_master_sends_an_order_first(receive, tmp_path):
     manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
     opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
-    messages = None, [*order(OrderKind.OPEN), pack_fields(opening)], [LEAVE_ACK]
+    messages = None, [*make_order(OrderKind.OPEN), pack_fields(opening)], [LEAVE_ACK]
     connection, endpoint, parsed = receive(*messages)
     assert isinstance(parsed, Open)
     with pytest.raises(ShutdownRequested, match="SIGTERM"):
@@ -352,7 +352,7 @@ def test_a_machine_leaves_although_the_master_sends_an_order_first(receive, tmp_
 
 
 def test_the_first_answer_reports_an_earlier_signal(receive):
-    connection, endpoint, jobs = receive(order(OrderKind.MULTIPLY, 1, 3, 1, 0, 1))
+    connection, endpoint, jobs = receive(make_order(OrderKind.MULTIPLY, 1, 3, 1, 0, 1))
     endpoint.send_answer(jobs, [np.zeros(1)], [Report(0.5)])
     kind, head = connection.sent[0]
     assert kind == ANSWER

@@ -62,8 +62,8 @@ def test_the_file_of_another_user_is_refused_even_by_root(path, monkeypatch):
 
 
 def test_a_run_removes_only_its_own_file(path):
-    other = ConnectionFile((("node2", 50000),), "there", *KEYS, "", True, "")
-    other.remove(path)
+    other_file = ConnectionFile((("node2", 50000),), "there", *KEYS, "", True, "")
+    other_file.remove(path)
     assert read_connection_file(path) == FILE
     FILE.remove(path)
     assert not path.exists()
@@ -103,7 +103,7 @@ def test_an_invalid_field_is_refused(path, name, value, message):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"[" * 5000])
-def test_another_file_is_neither_read_nor_replaced(path, content):
+def test_a_file_of_another_format_is_neither_read_nor_replaced(path, content):
     path.write_bytes(content)
     with pytest.raises(InputError, match="is not a connection file"):
         read_connection_file(path)
@@ -136,7 +136,7 @@ def test_a_short_secret_is_refused_and_not_printed(secret, count):
     assert "15 letters long" not in str(error.value)
 
 
-def test_machines_need_the_host_of_the_master():
+def test_an_address_without_a_host_is_refused():
     with pytest.raises(InputError, match=":50000: expected the host name"):
         connection_from_secret("", 50000, SECRET, True)
 
@@ -174,7 +174,7 @@ def test_host_and_port_are_parsed(text, address):
         *("node1:\u0663", "node 1:5555", "fd00::7:5555", "[fd00::7]", "[]:5555"),
     ],
 )
-def test_another_text_is_refused(text):
+def test_an_invalid_address_is_refused(text):
     with pytest.raises(InputError, match="expected HOST:PORT with a port from 1 to 65535"):
         parse_address(text)
 
@@ -229,7 +229,7 @@ def test_an_unknown_interface_is_refused_with_a_list(interface):
     ],
 )
 @pytest.mark.usefixtures("interfaces")
-def test_interfaces_of_the_launcher(environ, names):
+def test_interfaces_of_the_launcher_are_found(environ, names):
     assert [interface.name for interface in launcher_interfaces(INTERFACES, environ)] == names
     if not names:
         assert listen_addresses(None, environ) == ("",)

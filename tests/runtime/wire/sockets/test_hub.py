@@ -1,4 +1,4 @@
-"""The master's hub: assignment of machines to processes, answers, losses and leaving."""
+"""The master's hub: assignment of machines to processes, answers, losses and departures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from helpers.waiting import LIMIT, wait_until
 
 ROWS, COLUMNS = 6, 4  # of a shard
 X = np.arange(2.0 * ROWS * COLUMNS).reshape(2 * ROWS, COLUMNS)
-OPENED = OpenReport(shard_path="file")
+SHARD_OPENED = OpenReport(shard_path="file")
 NO_SHARD = OpenReport("machine 3 sees no shard", is_shard_missing=True)
 
 
@@ -85,7 +85,7 @@ class Process:
         assert order.kind == kind
         return order, b"".join(frames)
 
-    def open_shard(self, report=OPENED):
+    def open_shard(self, report=SHARD_OPENED):
         """Report on the shard of the next order; return its machine."""
         order, payload = self.receive_order(OrderKind.OPEN)
         self.send(STATUS, pack(report))
@@ -115,15 +115,15 @@ def manifest(tmp_path_factory):
 
 
 @pytest.fixture
-def in_background():
-    """Call a method of the hub while a test plays the processes."""
+def run_in_thread():
+    """Return a function that calls the hub in a thread, while a test acts as the processes."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit
 
 
 @pytest.fixture
 def make_hub():
-    """Make a hub at 127.0.0.1."""
+    """Return a function that makes a hub at 127.0.0.1."""
     hubs = []
 
     def make_hub(path=None, **options):
@@ -139,7 +139,7 @@ def make_hub():
 
 @pytest.fixture
 def connect(make_hub):
-    """Connect a process to the last hub."""
+    """Return a function that connects a process to the last hub."""
     processes = []
 
     def connect(**hello):
@@ -153,30 +153,30 @@ def connect(make_hub):
 
 
 @pytest.fixture
-def begin_opening(make_hub, connect, manifest, in_background):
-    """Begin to open a store on processes with ranks: the hub, the processes and the result."""
+def begin_opening(make_hub, connect, manifest, run_in_thread):
+    """Return a function that begins to open a store; it returns hub, processes and a future."""
 
     def begin_opening(ranks, hub_options=None, **options):
         hub = make_hub(**hub_options or {})
         processes = [connect(initial_rank=rank) for rank in range(1, ranks + 1)]
-        joined = hub.await_processes(lambda: ranks, 2, LIMIT)
-        machines = hub.assign_machines((1, 2, 3), len(joined) - 1)
-        later = tuple(n for n in (1, 2, 3) if n not in machines)
-        opening = opening_of(manifest, machines, later, **options)
-        return hub, processes, in_background(hub.open, opening)
+        process_infos = hub.await_processes(lambda: ranks, 2, LIMIT)
+        machines = hub.assign_machines((1, 2, 3), len(process_infos) - 1)
+        unassigned = tuple(n for n in (1, 2, 3) if n not in machines)
+        opening = make_opening(manifest, machines, unassigned, **options)
+        return hub, processes, run_in_thread(hub.open, opening)
 
     return begin_opening
 
 
 @pytest.fixture
 def serve(begin_opening):
-    """Serve a store by machines and spares: the hub, its endpoint and the processes."""
+    """Return a function that serves a store; it returns hub, endpoint and processes."""
 
     def serve(machines=3, spares=0, **options):
-        hub, processes, result = begin_opening(machines + spares, options)
+        hub, processes, future = begin_opening(machines + spares, options)
         serving = processes[:machines]
         assert [process.open_shard() for process in serving] == [*range(1, machines + 1)]
-        result.result(LIMIT)
+        future.result(LIMIT)
         endpoint = hub.admit(None)
         assert all(process.receive_admission() == Admission() for process in serving)
         return hub, endpoint, processes
@@ -184,7 +184,7 @@ def serve(begin_opening):
     return serve
 
 
-def opening_of(manifest, machines, unassigned=(), **options):
+def make_opening(manifest, machines, unassigned=(), **options):
     options = MachineOptions(threads=1, **options)
     threads = (1,) * (len(machines) + 1)
     return Opening("store", manifest, machines, options, threads, unassigned_machines=unassigned)
@@ -196,8 +196,8 @@ def send_jobs(endpoint, *machines, step=0):
     return [job for jobs in endpoint.send_jobs(step, Product(), operands) for job in jobs]
 
 
-def values_of(job):
-    """The values of an answer; none before the answer."""
+def answer_values(job):
+    """Return the values of the answer to a job; none before the answer."""
     return [value for piece in job.pieces for value in piece.tolist()]
 
 
@@ -216,7 +216,7 @@ def run_until(hub, condition):
 
 
 def run_without_events(hub, seconds=0.3):
-    """Let the hub process messages for a while, without an event."""
+    """Let the hub process messages for a while; check that no event occurs."""
     due = time.monotonic() + seconds
     while time.monotonic() < due:
         assert list(hub.events()) == []
@@ -268,7 +268,7 @@ def test_a_process_that_ends_before_the_start_gets_no_machine(make_hub, connect)
     assert len(hub.roster.spares()) == 2
 
 
-def hello_of(*package):
+def pack_hello(*package):
     return pack(Hello(package, detect_process()))
 
 
@@ -277,8 +277,8 @@ def hello_of(*package):
     [
         (b"{}", "its hello is not valid; install the same cec_mpi on all computers"),
         (b"[" * 10**5, "its hello is not valid"),
-        (hello_of("0.0.1", *package_fingerprint()[1:]), "different versions of cec_mpi: .*0.0.1"),
-        (hello_of("1", "2", "x" * MAX_FRAME_BYTES), "bytes at once, expected at most"),
+        (pack_hello("0.0.1", *package_fingerprint()[1:]), "different versions of cec_mpi: .*0.0.1"),
+        (pack_hello("1", "2", "x" * MAX_FRAME_BYTES), "bytes at once, expected at most"),
     ],
     ids=["without fields", "nested deeply", "of another version", "too long"],
 )
@@ -304,7 +304,7 @@ def test_invalid_messages_are_ignored(serve, caplog):
     first.receive_order(OrderKind.MULTIPLY)
     first.answer(1)
     assert collect_events(hub, JobsAnswered)[-1].jobs == (job,)
-    assert values_of(job) == [1.0] * ROWS
+    assert answer_values(job) == [1.0] * ROWS
 
 
 def test_a_process_that_floods_the_master_is_excluded(serve):
@@ -315,7 +315,7 @@ def test_a_process_that_floods_the_master_is_excluded(serve):
         first.send((STATUS, ANSWER, b"?")[number % 3], b'"x"')
     second.answer(2)
     events = collect_events(hub, JobsAnswered, MachineLost)
-    assert values_of(job) == [1.0] * ROWS
+    assert answer_values(job) == [1.0] * ROWS
     assert MachineLost(1, "it sends too many unsolicited messages") in events
     assert spare.open_shard() == 1
 
@@ -323,12 +323,12 @@ def test_a_process_that_floods_the_master_is_excluded(serve):
 def test_a_process_that_is_lost_repeatedly_waits_before_it_gets_a_machine(serve, connect):
     hub, _, (process, *_) = serve()
     for min_pause in (0.0, 0.4, 0.9):
-        lost = time.monotonic()
+        lost_at = time.monotonic()
         process.close()
         run_until(hub, lambda: 1 in hub.roster.vacant)
         process = connect()
         run_until(hub, lambda: not hub.roster.vacant)
-        assert time.monotonic() - lost > min_pause
+        assert time.monotonic() - lost_at > min_pause
         process.open_shard()
 
 
@@ -343,20 +343,20 @@ def test_machines_open_a_store_and_answer(serve):
     for n, process in enumerate(processes, start=1):
         process.receive_order(OrderKind.MULTIPLY)
         process.answer(n)
-    answered = []
-    wait_until(lambda: answered.extend(hub.events()) or len(answered) == 3)
-    assert {event.jobs for event in answered} == {(job,) for job in jobs}
+    answers = []
+    wait_until(lambda: answers.extend(hub.events()) or len(answers) == 3)
+    assert {event.jobs for event in answers} == {(job,) for job in jobs}
     # The machines report 0.5 s, which is more than the elapsed time.
     assert all(0 < job.report_fields.seconds <= time.monotonic() - job.sent_at for job in jobs)
     assert hub.pending_jobs() == {}
 
 
 def test_a_machine_that_is_lost_while_it_opens_is_replaced(begin_opening):
-    hub, (first, second, third, spare), result = begin_opening(4)
+    hub, (first, second, third, spare), future = begin_opening(4)
     second.receive_order(OrderKind.OPEN)
     second.close()
     assert [first.open_shard(), third.open_shard()] == [1, 3]
-    assert [report.shard_path for report in result.result(LIMIT)] == ["file", "", "file", ""]
+    assert [report.shard_path for report in future.result(LIMIT)] == ["file", "", "file", ""]
     hub.admit(None)
     assert hub.roster.available == {1, 3}
     assert spare.open_shard() == 2
@@ -365,10 +365,10 @@ def test_a_machine_that_is_lost_while_it_opens_is_replaced(begin_opening):
 
 
 def test_a_machine_that_cannot_open_is_replaced(begin_opening, capsys):
-    hub, (first, second, third, spare), result = begin_opening(4)
+    hub, (first, second, third, spare), future = begin_opening(4)
     third.open_shard(NO_SHARD)
     assert [first.open_shard(), second.open_shard()] == [1, 2]
-    assert result.result(LIMIT)[2].problem == "machine 3 sees no shard"
+    assert future.result(LIMIT)[2].problem == "machine 3 sees no shard"
     hub.admit(None)
     assert type(third.receive_admission().failure.to_exception()) is MachineError
     third.expect_error(MachineError, "excluded this machine: machine 3 sees no shard")
@@ -377,44 +377,44 @@ def test_a_machine_that_cannot_open_is_replaced(begin_opening, capsys):
 
 
 @pytest.fixture
-def low_slow_limit(monkeypatch):
-    """Hosts that open a machine without progress are slow after half a second."""
+def short_slow_limit(monkeypatch):
+    """Count hosts that open a machine as slow after half a second without progress."""
     monkeypatch.setattr("cec_mpi.runtime.wire.sockets.hub.SLOW_OPEN_SECONDS", 0.5)
 
 
-@pytest.mark.usefixtures("low_slow_limit")
-def test_a_slow_machine_is_replaced_and_is_a_spare_when_it_has_opened(begin_opening):
-    hub, (*processes, spare), result = begin_opening(4)
-    result.result(LIMIT)  # although no machine has opened
+@pytest.mark.usefixtures("short_slow_limit")
+def test_a_slow_machine_is_replaced_and_becomes_a_spare_once_it_has_opened(begin_opening):
+    hub, (*processes, spare), future = begin_opening(4)
+    future.result(LIMIT)  # returns although no machine has opened
     hub.admit(None)
     for process in processes:
         process.receive_order(OrderKind.OPEN)
     run_until(hub, lambda: hub.roster[4].machines)
-    replaced = spare.open_shard()
+    replaced_machine = spare.open_shard()
     collect_events(hub, MachineJoined)
-    slow = processes[replaced - 1]
-    assert hub.expected_machines() == {1, 2, 3} - {replaced}
-    slow.send(STATUS, pack(OPENED))
-    run_until(hub, lambda: hub.roster[replaced].opening)
-    assert "already opened" in slow.receive_admission().failure.text
-    assert slow.open_shard() in {1, 2, 3} - {replaced}
+    slow_process = processes[replaced_machine - 1]
+    assert hub.expected_machines() == {1, 2, 3} - {replaced_machine}
+    slow_process.send(STATUS, pack(SHARD_OPENED))
+    run_until(hub, lambda: hub.roster[replaced_machine].opening)
+    assert "already opened" in slow_process.receive_admission().failure.text
+    assert slow_process.open_shard() in {1, 2, 3} - {replaced_machine}
 
 
-@pytest.mark.usefixtures("low_slow_limit")
+@pytest.mark.usefixtures("short_slow_limit")
 def test_a_machine_that_copies_its_shard_is_not_slow(serve, connect):
     hub, _, _ = serve(machines=2)
-    copying = connect()
+    copying_process = connect()
     run_until(hub, lambda: hub.roster.opening == {3})
     connect()
     for _ in range(15):
-        copying.send(PROGRESS)
+        copying_process.send(PROGRESS)
         run_without_events(hub, 0.1)
     assert hub.roster.opening == {3}
     assert list(hub.roster[3].machines) == [3]
 
 
-def test_machines_measure_their_speeds_at_once(begin_opening):
-    _, processes, result = begin_opening(3, measures_speed=True)
+def test_machines_measure_their_speeds_at_the_same_time(begin_opening):
+    _, processes, future = begin_opening(3, measures_speed=True)
     for process in processes:
         process.receive_order(OrderKind.OPEN)
     first, second, third = processes
@@ -424,14 +424,14 @@ def test_machines_measure_their_speeds_at_once(begin_opening):
     for process in (first, second):
         process.receive(MEASURE)
         process.send(STATUS, pack(OpenReport(shard_path="file", rate=7.0)))
-    assert [report.rate for report in result.result(LIMIT)] == [7.0, 7.0, 0.0]
+    assert [report.rate for report in future.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
 def test_machines_get_the_reason_why_the_store_is_refused(begin_opening):
-    hub, processes, result = begin_opening(3)
+    hub, processes, future = begin_opening(3)
     for process in processes:
         process.open_shard()
-    result.result(LIMIT)
+    future.result(LIMIT)
     hub.refuse(InputError("wrong store"))
     assert {process.receive_admission().failure.text for process in processes} == {"wrong store"}
 
@@ -441,10 +441,10 @@ def test_a_process_that_joins_later_gets_a_vacant_machine(waits_for_joins, serve
     hub, _, _ = serve(machines=2, waits_for_joins=waits_for_joins)
     assert hub.roster.available == {1, 2}
     assert hub.expected_machines() == ({3} if waits_for_joins else set())
-    late = connect(initial_rank=3)
+    late_process = connect(initial_rank=3)
     run_until(hub, lambda: hub.roster.opening)
     assert hub.expected_machines() == {3}
-    assert late.open_shard() == 3
+    assert late_process.open_shard() == 3
     assert collect_events(hub, MachineJoined) == [MachineJoined(3, 3, detect_process().host_name)]
     assert hub.expected_machines() == set()
 
@@ -476,12 +476,12 @@ def test_an_answer_of_the_wrong_length_excludes_a_machine(values, serve):
     first.receive_order(OrderKind.MULTIPLY)
     first.send(ANSWER, b"no report") if values is None else first.answer(1, values)
     assert collect_events(hub, MachineLost) == [MachineLost(1, "its answer has the wrong length")]
-    assert values_of(job) == []
+    assert answer_values(job) == []
     first.expect_error(MachineError, "its answer has the wrong length")
     assert spare.open_shard() == 1
 
 
-def test_an_answer_counts_that_was_sent_before_a_loss(serve):
+def test_an_answer_that_was_sent_before_a_loss_counts(serve):
     hub, endpoint, (first, *_) = serve()
     (job,) = send_jobs(endpoint, 1)
     first.receive_order(OrderKind.MULTIPLY)
@@ -492,12 +492,12 @@ def test_an_answer_counts_that_was_sent_before_a_loss(serve):
         JobsAnswered,
         MachineLost,
     ]
-    assert values_of(job) == [1.0] * ROWS
+    assert answer_values(job) == [1.0] * ROWS
 
 
-def test_a_late_answer_is_one_to_its_own_job(serve):
+def test_a_late_answer_is_assigned_to_its_own_job(serve):
     hub, endpoint, (first, *_, spare) = serve(spares=1)
-    (old,) = send_jobs(endpoint, 1)
+    (old_job,) = send_jobs(endpoint, 1)
     first.receive_order(OrderKind.MULTIPLY)
     hub.mark_late(1)
     hub.mark_unresponsive(1, "no answer")
@@ -506,12 +506,12 @@ def test_a_late_answer_is_one_to_its_own_job(serve):
         MachineUnresponsive(1, "no answer"),
         MachineJoined(1, 4, detect_process().host_name),
     ]
-    (new,) = send_jobs(endpoint, 1, step=1)
+    (new_job,) = send_jobs(endpoint, 1, step=1)
     first.answer(1)
-    assert collect_events(hub, JobsAnswered) == [JobsAnswered((old,))]
-    assert values_of(new) == []
+    assert collect_events(hub, JobsAnswered) == [JobsAnswered((old_job,))]
+    assert answer_values(new_job) == []
     assert [host.rank for host in hub.roster.spares()] == [1]
-    assert hub.pending_jobs() == {1: new}
+    assert hub.pending_jobs() == {1: new_job}
 
 
 # --- hosts of several machines ------------------------------------------------------------
@@ -526,8 +526,8 @@ def serve_next(process, hub):
 
 
 @pytest.fixture
-def with_host(serve, connect):
-    """A hub with machine 1 in a process, and 2 and 3 on a host."""
+def hub_with_host(serve, connect):
+    """Return a hub, its endpoint, and a host of machines 2 and 3; machine 1 is elsewhere."""
     hub, endpoint, _ = serve(machines=1)
     host = connect(slots=3, memory=10**9)
     run_until(hub, lambda: hub.roster.opening)
@@ -535,8 +535,8 @@ def with_host(serve, connect):
     return hub, endpoint, host
 
 
-def test_a_host_gets_one_message_and_answers_for_all_of_its_machines(with_host):
-    hub, endpoint, host = with_host
+def test_a_host_gets_one_message_and_answers_for_all_of_its_machines(hub_with_host):
+    hub, endpoint, host = hub_with_host
     jobs = send_jobs(endpoint, 2, 3)
     head, *frames = host.receive(ORDER)
     order, parsed, operand = unpack_order(np.frombuffer(head, np.int64))
@@ -545,12 +545,12 @@ def test_a_host_gets_one_message_and_answers_for_all_of_its_machines(with_host):
     reports = [pack_report(Report(0.5), machine) for machine in (2, 3)]
     host.send(ANSWER, np.array(reports).tobytes() + np.arange(2.0 * ROWS).tobytes())
     assert collect_events(hub, JobsAnswered) == [JobsAnswered(tuple(jobs))]
-    assert list(map(values_of, jobs)) == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
+    assert list(map(answer_values, jobs)) == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
 
-def test_a_host_answers_jobs_of_several_messages_in_turn(with_host):
-    hub, endpoint, host = with_host
+def test_a_host_answers_jobs_of_several_messages_in_turn(hub_with_host):
+    hub, endpoint, host = hub_with_host
     first, second = send_jobs(endpoint, 3) + send_jobs(endpoint, 2)
     host.receive_order(OrderKind.MULTIPLY)
     host.receive_order(OrderKind.MULTIPLY)
@@ -561,8 +561,8 @@ def test_a_host_answers_jobs_of_several_messages_in_turn(with_host):
     assert collect_events(hub, JobsAnswered) == [JobsAnswered((second,))]
 
 
-def test_a_host_that_leaves_answers_its_job_first(with_host):
-    hub, endpoint, host = with_host
+def test_a_host_that_leaves_answers_its_job_first(hub_with_host):
+    hub, endpoint, host = hub_with_host
     (job,) = send_jobs(endpoint, 2)
     host.receive_order(OrderKind.MULTIPLY)
     host.send(LEAVE)
@@ -571,14 +571,14 @@ def test_a_host_that_leaves_answers_its_job_first(with_host):
     answered, *left = collect_events(hub, MachineLeft)
     assert answered == JobsAnswered((job,))
     assert [event.machine for event in left] == [2, 3]
-    assert values_of(job) == [1.0] * ROWS
+    assert answer_values(job) == [1.0] * ROWS
     host.receive(LEAVE_ACK)
-    host.send(HELLO, hello_of(*package_fingerprint()))  # a connection is a host only once
+    host.send(HELLO, pack_hello(*package_fingerprint()))  # a connection is a host only once
     run_without_events(hub)
     assert len(hub.roster.hosts) == 1
 
 
-def test_a_host_that_cannot_open_a_machine_keeps_its_others(serve, connect, capsys):
+def test_a_host_that_cannot_open_a_machine_keeps_its_other_machines(serve, connect, capsys):
     hub, endpoint, _ = serve(machines=1)
     host = connect(slots=2)
     run_until(hub, lambda: hub.roster.opening)
@@ -593,8 +593,8 @@ def test_a_host_that_cannot_open_a_machine_keeps_its_others(serve, connect, caps
     host.receive_order(OrderKind.MULTIPLY)
 
 
-def test_a_failed_machine_is_removed_from_its_host(with_host):
-    hub, _, host = with_host
+def test_a_failed_machine_is_removed_from_its_host(hub_with_host):
+    hub, _, host = hub_with_host
     hub.exclude(3, "its shard is damaged", MachineLost)
     order, _ = host.receive_order(OrderKind.CLOSE)
     assert order.machine_or_count == 3
@@ -602,27 +602,27 @@ def test_a_failed_machine_is_removed_from_its_host(with_host):
     assert hub.roster.available == {1, 2}
 
 
-def test_wrong_answers_of_one_machine_exclude_its_host(with_host):
-    hub, _, host = with_host
+def test_wrong_answers_of_one_machine_exclude_its_host(hub_with_host):
+    hub, _, host = hub_with_host
     hub.exclude(3, "wrong", MachineExcluded)
-    excluded = [MachineExcluded(machine, "wrong") for machine in (2, 3)]
-    assert collect_events(hub, MachineExcluded) == excluded
+    expected = [MachineExcluded(machine, "wrong") for machine in (2, 3)]
+    assert collect_events(hub, MachineExcluded) == expected
     host.expect_error(DismissedError, "wrong")
 
 
-def test_a_silent_host_closes_the_shard_of_a_machine_that_another_host_opens(with_host, connect):
-    hub, endpoint, host = with_host
+def test_a_silent_host_closes_the_shard_of_a_machine_that_another_opens(hub_with_host, connect):
+    hub, endpoint, host = hub_with_host
     send_jobs(endpoint, 2)
     host.receive_order(OrderKind.MULTIPLY)
     hub.mark_unresponsive(2, "silent")
     spare = connect()
     run_until(hub, lambda: hub.roster.opening)
-    opened = serve_next(spare, hub)
+    opened_machine = serve_next(spare, hub)
     order, _ = host.receive_order(OrderKind.CLOSE)
-    assert order.machine_or_count == opened
+    assert order.machine_or_count == opened_machine
     host.answer(2)
     (joined,) = collect_events(hub, JobsAnswered, MachineJoined)[1:]
-    assert {opened, joined.machine} == {2, 3}
+    assert {opened_machine, joined.machine} == {2, 3}
 
 
 def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect):
@@ -632,16 +632,16 @@ def test_an_adopted_machine_moves_to_a_new_host_between_two_jobs(serve, connect)
     hub.adopt(1, 3)
     assert serve_next(first, hub) == 3
     (job,) = send_jobs(endpoint, 3)
-    new = connect()
+    new_process = connect()
     run_until(hub, lambda: State.JOINING in hub.roster.hosts[-1].machines.values())
-    assert new.open_shard() == 3
+    assert new_process.open_shard() == 3
     first.receive_order(OrderKind.MULTIPLY)
     run_without_events(hub)
     assert hub.expected_machines() == set()
     first.answer(3)
     answered, joined = collect_events(hub, JobsAnswered, MachineJoined)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
-    assert new.receive_admission() == Admission()
+    assert new_process.receive_admission() == Admission()
     order, _ = first.receive_order(OrderKind.CLOSE)
     assert order.machine_or_count == 3
 
@@ -669,14 +669,14 @@ def test_a_host_that_requests_too_much_is_refused(
 ):
     hub = make_hub(**options)
     hub.await_processes(lambda: 0, 0, LIMIT)
-    early = connect(**hello)
+    early_host = connect(**hello)
     run_until(hub, lambda: hub.roster.hosts)
-    hub.open(opening_of(manifest, (), unassigned=(1, 2, 3)))
+    hub.open(make_opening(manifest, (), unassigned=(1, 2, 3)))
     hub.admit(None)
-    late = connect(**hello)
+    late_host = connect(**hello)
     run_until(hub, lambda: len(hub.roster.hosts) == 2)
     assert "a host cannot join: " in capsys.readouterr().out
-    for host in (early, late):
+    for host in (early_host, late_host):
         host.expect_error(InputError, message)
     assert hub.roster.vacant == [1, 2, 3]
 
@@ -708,7 +708,7 @@ def test_hosts_on_a_computer_share_its_memory_but_not_that_of_devices(serve, con
 
 
 def test_stop_ends_all_processes_and_removes_the_file(
-    make_hub, connect, tmp_path, capsys, in_background
+    make_hub, connect, tmp_path, capsys, run_in_thread
 ):
     path = tmp_path / "conn.json"
     hub = make_hub(path, job_id="7.0")
@@ -718,11 +718,11 @@ def test_stop_ends_all_processes_and_removes_the_file(
     assert read_connection_file(path).job_id == "7.0"
     process = connect(initial_rank=1)
     hub.await_processes(lambda: 1, 1, LIMIT)
-    stopped = in_background(hub.stop, InputError("no such store"))
+    future = run_in_thread(hub.stop, InputError("no such store"))
     stop = parse_order(*process.receive_order(OrderKind.STOP))
     assert str(stop.error) == "no such store"
     process.close()
-    stopped.result(LIMIT)
+    future.result(LIMIT)
     assert hub.stuck_ranks == []
     assert not path.exists()
     with pytest.raises(MasterLostError):

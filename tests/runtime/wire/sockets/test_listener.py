@@ -33,8 +33,8 @@ from helpers.waiting import LIMIT, wait_until
 
 HEARTBEAT_TIMEOUT = 2.0  # seconds
 SECRET = "a secret of some length"
-WAYS = ("unix", "curve", "plain")
-REFUSED = "no answer, or different keys or encryption"
+TRANSPORTS = ("unix", "curve", "plain")
+REFUSAL = "no answer, or different keys or encryption"
 
 # A machine that returns the content of each message.
 MACHINE = """
@@ -55,13 +55,13 @@ while True:
 
 @pytest.fixture
 def listen():
-    """Make a listener at 127.0.0.1; return it with a connection file for a kind of connection."""
+    """Make a listener at 127.0.0.1; return it with a connection file for a transport."""
     listeners = []
 
-    def listen(way="unix", **options):
-        listeners.append(Listener(["127.0.0.1"], None, encrypted=way != "plain", **options))
+    def listen(transport="unix", **options):
+        listeners.append(Listener(["127.0.0.1"], None, encrypted=transport != "plain", **options))
         file = listeners[-1].file
-        return listeners[-1], file if way == "unix" else replace(file, socket_path="")
+        return listeners[-1], file if transport == "unix" else replace(file, socket_path="")
 
     yield listen
     for listener in listeners:
@@ -106,11 +106,11 @@ def wait_for_disconnects(listener, peers):
 # --- messages -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_messages_are_sent_in_both_directions(listen, way):
-    listener, file = listen(way)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_messages_are_sent_in_both_directions(listen, transport):
+    listener, file = listen(transport)
     with closing(Connection(file)) as connection:
-        address = f"Unix socket {file.socket_path}" if way == "unix" else "127.0.0.1, port "
+        address = f"Unix socket {file.socket_path}" if transport == "unix" else "127.0.0.1, port "
         assert connection.address.startswith(address)
         connection.send(HELLO, b"head", [bytes(FRAME_BYTES), b""])
         peer, frames = receive(listener)
@@ -125,10 +125,14 @@ def test_messages_are_sent_in_both_directions(listen, way):
         assert connection.receive(0) is None
 
 
-@pytest.mark.parametrize(("way", "then"), [("unix", signal.SIGCONT), ("curve", signal.SIGKILL)])
-def test_frames_are_released_when_a_machine_has_received_them_or_is_lost(listen, start, way, then):
-    """They are not copied, so their content must not change before."""
-    listener, file = listen(way, heartbeat_timeout=1e3)
+@pytest.mark.parametrize(
+    ("transport", "next_signal"), [("unix", signal.SIGCONT), ("curve", signal.SIGKILL)]
+)
+def test_frames_are_released_when_a_machine_has_received_them_or_is_lost(
+    listen, start, transport, next_signal
+):
+    """They are not copied, so their content must not change until then."""
+    listener, file = listen(transport, heartbeat_timeout=1e3)
     process = start(file)
     peer = receive_hello(listener)
     process.send_signal(signal.SIGSTOP)
@@ -138,15 +142,15 @@ def test_frames_are_released_when_a_machine_has_received_them_or_is_lost(listen,
     del frames
     time.sleep(0.3)
     assert not tracker.done
-    process.send_signal(then)
+    process.send_signal(next_signal)
     wait_until(lambda: tracker.done)
 
 
-@pytest.mark.parametrize("busy_way", ["unix", "curve"])
-def test_many_messages_on_one_socket_do_not_delay_the_other(listen, busy_way):
+@pytest.mark.parametrize("busy_transport", ["unix", "curve"])
+def test_many_messages_on_one_socket_do_not_delay_those_on_another(listen, busy_transport):
     listener, unix = listen()
     files = unix, replace(unix, socket_path="")
-    busy_file, idle_file = files if busy_way == "unix" else files[::-1]
+    busy_file, idle_file = files if busy_transport == "unix" else files[::-1]
     with closing(Connection(busy_file)) as busy:
         busy.send(HELLO)
         peer = receive_hello(listener)
@@ -163,7 +167,7 @@ def test_many_messages_on_one_socket_do_not_delay_the_other(listen, busy_way):
     pytest.fail("a message has waited for all messages on the other socket")
 
 
-def test_a_machine_receives_messages_from_before_the_end_of_the_master(listen):
+def test_a_machine_receives_messages_that_were_sent_before_the_master_ended(listen):
     listener, file = listen()
     with closing(Connection(file)) as connection:
         connection.send(HELLO)
@@ -174,9 +178,9 @@ def test_a_machine_receives_messages_from_before_the_end_of_the_master(listen):
             connection.receive(LIMIT)
 
 
-@pytest.mark.parametrize("way", ["unix", "curve"])
-def test_a_frame_above_the_limit_ends_only_its_connection(listen, way):
-    listener, file = listen(way)
+@pytest.mark.parametrize("transport", ["unix", "curve"])
+def test_a_frame_above_the_limit_ends_only_its_connection(listen, transport):
+    listener, file = listen(transport)
     with closing(Connection(file)) as bad, closing(Connection(file)) as good:
         peers = []
         for connection in (bad, good):
@@ -204,12 +208,12 @@ def test_a_suspended_machine_is_lost_only_over_tcp(listen, start):
         process.send_signal(signal.SIGSTOP)
     assert wait_for_disconnects(listener, [local_peer, remote_peer]) == {remote_peer}
     assert listener.find_disconnected([local_peer]) == []
-    assert listener.send(local_peer, ORDER, b"still there")
+    assert listener.send(local_peer, ORDER, b"still connected")
     local.send_signal(signal.SIGCONT)
-    assert receive(listener) == (local_peer, [ANSWER.ljust(8) + b"still there"])
+    assert receive(listener) == (local_peer, [ANSWER.ljust(8) + b"still connected"])
 
 
-def test_a_machine_that_receives_nothing_for_long_stays_connected(listen):
+def test_a_machine_that_receives_nothing_for_a_long_time_stays_connected(listen):
     """Its computation may take longer than the heartbeat timeout, while the master sends."""
     timeout = 2 * HEARTBEAT_TIMEOUT  # enough for a busy computer
     listener, file = listen("curve", heartbeat_timeout=timeout)
@@ -227,29 +231,29 @@ def test_a_machine_that_receives_nothing_for_long_stays_connected(listen):
 # --- keys ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["curve", "plain"])
+@pytest.mark.parametrize("transport", ["curve", "plain"])
 @pytest.mark.parametrize("wrong", ["keys", "encryption"])
-def test_wrong_keys_are_refused(listen, way, wrong, caplog):
+def test_wrong_keys_are_refused(listen, transport, wrong, caplog):
     caplog.set_level(logging.DEBUG)
-    listener, file = listen(way)
-    other = generate_keys()
+    listener, file = listen(transport)
+    other_keys = generate_keys()
     if wrong == "keys":
-        bad = replace(file, public_key=other.public_key, secret_key=other.secret_key)
+        bad_file = replace(file, public_key=other_keys.public_key, secret_key=other_keys.secret_key)
     else:
-        bad = replace(file, encrypted=not file.encrypted)
-    other_master = [replace(file, server_key=other.server_key)] * (way == "curve")
-    for refused in (bad, *other_master):
-        with pytest.raises(MasterLostError, match=REFUSED):
-            Connection(refused)
+        bad_file = replace(file, encrypted=not file.encrypted)
+    other_masters = [replace(file, server_key=other_keys.server_key)] * (transport == "curve")
+    for refused_file in (bad_file, *other_masters):
+        with pytest.raises(MasterLostError, match=REFUSAL):
+            Connection(refused_file)
     with closing(Connection(file)) as connection:
         connection.send(HELLO)
         receive_hello(listener)
     assert file.secret_key.decode() not in caplog.text
 
 
-@pytest.mark.parametrize("way", ["curve", "plain"])
-def test_a_secret_replaces_the_connection_file(listen, way):
-    listener, file = listen(way, secret=SECRET)
+@pytest.mark.parametrize("transport", ["curve", "plain"])
+def test_a_secret_replaces_the_connection_file(listen, transport):
+    listener, file = listen(transport, secret=SECRET)
     address = "localhost", file.addresses[0][1]
     with closing(
         Connection(connection_from_secret(*address, SECRET, file.encrypted))
@@ -257,7 +261,7 @@ def test_a_secret_replaces_the_connection_file(listen, way):
         assert connection.address == f"localhost, port {address[1]}"
         connection.send(HELLO)
         receive_hello(listener)
-    with pytest.raises(MasterLostError, match=REFUSED):
+    with pytest.raises(MasterLostError, match=REFUSAL):
         Connection(connection_from_secret(*address, f"{SECRET}.", file.encrypted))
 
 
@@ -279,12 +283,12 @@ def test_only_the_owner_can_open_the_directory_of_the_unix_socket(listen):
 
 
 def test_a_temporary_directory_with_a_long_name_is_not_used(listen, tmp_path, monkeypatch):
-    long = tmp_path / ("x" * 100)
-    long.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(long))
+    long_path = tmp_path / ("x" * 100)
+    long_path.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long_path))
     _, file = listen()
     assert file.socket_path.startswith("/tmp/")
-    assert list(long.iterdir()) == []
+    assert list(long_path.iterdir()) == []
     with closing(Connection(file)) as connection:
         assert connection.address == f"Unix socket {file.socket_path}"
 
@@ -301,11 +305,11 @@ def test_a_host_without_disk_space_has_no_unix_socket(listen, monkeypatch):
 
 def test_machines_use_tcp_if_the_unix_socket_cannot_be_used(listen, tmp_path, monkeypatch):
     _, file = listen()
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(tmp_path / "dead"))
+    with socket.socket(socket.AF_UNIX) as dead_socket:
+        dead_socket.bind(str(tmp_path / "dead"))
     files = [replace(file, socket_path=str(tmp_path / name)) for name in ("dead", "missing")]
-    for other in (*files, replace(file, network="elsewhere")):
-        with closing(Connection(other)) as connection:
+    for unusable_file in (*files, replace(file, network="elsewhere")):
+        with closing(Connection(unusable_file)) as connection:
             assert connection.address.startswith("127.0.0.1, port ")
     monkeypatch.setattr(os, "geteuid", lambda: Path(file.socket_path).stat().st_uid + 1)
     with closing(Connection(file)) as connection:
@@ -319,8 +323,8 @@ def test_the_error_lists_all_addresses_and_the_socket_of_a_killed_master_is_remo
     listener.close()
     path = tmp_path / "cec_mpi-1" / "master"
     path.parent.mkdir()
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as dead_socket:
+        dead_socket.bind(str(path))
     addresses = (*file.addresses, ("no such host", 1))
     with pytest.raises(MasterLostError) as error:
         Connection(replace(file, socket_path=str(path), addresses=addresses))
