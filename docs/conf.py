@@ -1,4 +1,4 @@
-"""Settings of Sphinx for the site, which scripts/docs builds and which needs no network."""
+"""Sphinx settings of the site. scripts/docs builds it; reading it needs no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpydoc.xref import DEFAULT_LINKS  # noqa: E402
 from cec_mpi._version import __version__  # noqa: E402
 
 _project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
-_source = _project.get("urls", {}).get("Source", "")  # the one setting of where the project is
+_source = _project.get("urls", {}).get("Source", "")  # the only place with this address
 
 project = "cec_mpi"
 author = _project["authors"][0]["name"]
@@ -41,21 +41,21 @@ nitpicky = True
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "substitution"]
 myst_substitutions = {"version": version}
 myst_heading_anchors = 4
-nb_execution_mode = "force"  # the pages of the gallery show what their code prints now
-nb_execution_excludepatterns = ["tutorial/*"]  # a test runs it, and compares what it prints
+nb_execution_mode = "force"  # pages of the gallery show the current output of their code
+nb_execution_excludepatterns = ["tutorial/*"]  # a test runs it, and compares its output
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120  # seconds of a cell
-nb_output_stderr = "remove"  # warnings that depend on the cores of this computer
+nb_execution_timeout = 120  # seconds for each cell
+nb_output_stderr = "remove"  # warnings that depend on the number of cores
 
 # --- docstrings ---------------------------------------------------------------------------
 
-autodoc_typehints = "none"  # the docstrings have types, with shapes
+autodoc_typehints = "none"  # docstrings contain types, with shapes
 autodoc_member_order = "bysource"
-autosummary_generate = False  # pages of reference/python say what is on them
+autosummary_generate = False  # pages of reference/python list their contents
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = True
-numpydoc_xref_ignore = "all"  # of the words in types, only these are links
+numpydoc_xref_ignore = "all"  # in types, only the words below are links
 numpydoc_xref_aliases = {word: word for word in DEFAULT_LINKS} | {
     "array_like": "numpy.typing.ArrayLike",
     "ndarray": "numpy.ndarray",
@@ -74,7 +74,7 @@ numpydoc_use_plots = False
 
 # --- links to other projects --------------------------------------------------------------
 
-# A project whose inventory cannot be read, as without a network, counts as one without names.
+# An inventory that cannot be read, for example without a network, is replaced by an empty one.
 intersphinx_mapping = {
     project: (address, (None, str(HERE / "_ext" / "empty.inv")))
     for project, address in {
@@ -88,7 +88,7 @@ intersphinx_mapping = {
     }.items()
 }
 intersphinx_timeout = 10  # seconds
-intersphinx_cache_limit = 0  # days: a build without a network must not hide links of the next
+intersphinx_cache_limit = 0  # days; with a network, the next build has links again
 
 # --- pages --------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ html_static_path = ["_static"]
 html_css_files = ["cec.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_show_search_summary = False  # it is fetched, and from disk nothing can be
+html_show_search_summary = False  # a page opened from disk cannot fetch it
 html_theme_options = {
     "logo": {"text": "cec_mpi"},
     "navigation_with_keys": False,
@@ -114,5 +114,5 @@ html_theme_options = {
         else []
     ),
 }
-html_context = {"default_mode": "auto"}  # light or dark as the system is, until one picks
+html_context = {"default_mode": "auto"}  # light or dark like the system, until readers choose
 html_sidebars = {"index": []}

@@ -1,6 +1,6 @@
-"""Names in single backquotes of docstrings: links if they are documented, code otherwise.
+"""Names in single backquotes in docstrings: links if they are documented, code otherwise.
 
-numpydoc puts parameters in single backquotes as well as functions, so a name may lead nowhere.
+In numpydoc style, names of parameters are in single backquotes too, and these have no entry.
 A name that begins with ``cec_mpi.`` must exist. Another dotted name, such as ``numpy.ndarray``,
 is a link if the inventory of its project could be read.
 """
@@ -31,7 +31,7 @@ def _resolve(
     last = name.rpartition(".")[2]
     entries = env.domains.python_domain.objects
     places = {
-        (entry.docname, entry.node_id)  # the same for the aliases of a name
+        (entry.docname, entry.node_id)  # equal for all aliases of an object
         for full, entry in entries.items()
         if full.rpartition(".")[2] == last
     }
@@ -41,7 +41,7 @@ def _resolve(
 
 
 def _exists(name: str) -> bool:
-    """Return whether this name, which no page documents, can be imported."""
+    """Return whether a name without an entry can be imported."""
     module, _, attribute = name.rpartition(".")
     try:
         return hasattr(importlib.import_module(module), attribute)
@@ -50,7 +50,7 @@ def _exists(name: str) -> bool:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Make single backquotes refer to names of Python."""
+    """Resolve names in single backquotes as Python objects."""
     app.connect("missing-reference", _resolve, priority=400)  # before intersphinx
     app.config.default_role = "py:obj"
     return {"parallel_read_safe": True, "parallel_write_safe": True}
