@@ -39,8 +39,8 @@ from helpers.commands import run_cec_mpi
 MIN_COVERED, MAX_COVERED = 0.93, 0.97
 
 
-def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
-    """Yield requests, each with its name and a choice."""
+def make_requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
+    """Yield the name of a request, the request, and a choice for it."""
     groups = [MachineGroup(2, 1), MachineGroup(3, 2), MachineGroup(1, 4)]
     request = AdviceRequest(rows=4_000_000, columns=1000, groups=groups, steps=10_000)
     uneven = Choice(
@@ -63,14 +63,14 @@ def requests() -> Iterator[tuple[str, AdviceRequest, Choice]]:
         yield f"example, L = {recovery} of 16", trace, Choice(machines=16, recovery=recovery)
 
 
-def run_many(request: AdviceRequest, choice: Choice, runs: int) -> np.ndarray:
-    """Return the seconds of many runs, or of runs from all start times of a trace."""
+def simulate_runs(request: AdviceRequest, choice: Choice, runs: int) -> np.ndarray:
+    """Return the seconds of simulated runs, for a trace from all of its start times."""
     forecaster = Forecaster(request)
     return forecaster.run_seconds(choice, range(10**6, 10**6 + runs))
 
 
 def make_real_runs(steps: int, first_seed: int, deadline: float) -> None:
-    """Print the times of real runs and their forecasts."""
+    """Make real runs; print their times and forecasts."""
     speeds, base, rows, columns, tick = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), 120.0, 1200, 50, 5.0
     rng, rows_of_table = np.random.default_rng(first_seed), []
     for probability, recovery, seed in ((0.9, 3, 1), (0.9, 4, 2), (0.8, 3, 3), (0.95, 5, 4)):
@@ -119,20 +119,20 @@ def main() -> None:
     parser.add_argument("--real", type=int, default=0, metavar="K", help="steps of real runs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--seconds", type=float, default=7200.0, help="start no measurement after this"
+        "--seconds", type=float, default=7200.0, help="start no measurement after this time"
     )
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     if options.real:
         make_real_runs(options.real, options.seed, deadline)
         return
-    all_requests = list(requests())
+    all_requests = list(make_requests())
     seeds_per_request = math.ceil(options.questions / len(all_requests))
     rows, covered, tried = [], 0, 0
     for name, request, choice in all_requests:
         if time.monotonic() > deadline:
             break
-        runs = run_many(request, choice, options.runs if request.probability else 3000)
+        runs = simulate_runs(request, choice, options.runs if request.probability else 3000)
         mean, hits, shares_inside, widths = runs.mean(), 0, [], []
         for seed in range(seeds_per_request):
             seeded = replace(request, first_seed=10_000 * (options.seed + seed))

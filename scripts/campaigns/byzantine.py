@@ -1,12 +1,12 @@
 """Machines that join and send wrong messages: no wrong result with --check, and no step hangs.
 
-    python scripts/campaigns/lies.py [--seed I] [--lies 150] [--limit 60]
+    python scripts/campaigns/byzantine.py [--seed I] [--faults 150] [--limit 60]
 
 Five correct machines serve an operator, and faulty machines join one after the other as the sixth:
 with wrong rows, lengths, machines, times and sizes, NaN, answers to other steps, floods and huge
-frames. Products X w and X'v are computed until each has answered some jobs. Prints each fault after
-which a result is wrong although answers are compared, or a step takes longer than ``--limit``
-seconds, and then the totals.
+frames. Products X w and X'v are computed until each faulty machine has answered some jobs. Prints
+each fault after which a result is wrong although answers are compared, or a step takes longer than
+``--limit`` seconds, and then the totals.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def main() -> int:
     """Run the campaign; return 1 if a result is wrong or a step hangs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lies", type=int, default=150)
+    parser.add_argument("--faults", type=int, default=150)
     parser.add_argument("--limit", type=float, default=60.0)
-    parser.add_argument("--seconds", type=float, default=3600, help="start no test after this")
+    parser.add_argument("--seconds", type=float, default=3600, help="start no test after this time")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     warnings.simplefilter("ignore")
@@ -64,30 +64,31 @@ def _test_all(
     totals: Counter[str],
     random: np.random.Generator,
 ) -> None:
-    """Let faulty machines join operators, until each of `options.lies` has had its turn."""
+    """Let `options.faults` faulty machines join operators, one after the other."""
     file = store.with_name(f"file-{check}")
     run_options = {"local": MACHINES - 1, "accept": str(file), "threads": 1, "deadline": "1"}
-    run_options["speeds"] = (1.0,) * MACHINES  # so that liars get jobs, whatever they report
-    done = 0
-    while done < options.lies and time.monotonic() < deadline:
+    run_options["speeds"] = (1.0,) * MACHINES  # faulty machines get jobs, whatever they report
+    count = 0
+    while count < options.faults and time.monotonic() < deadline:
         with cec_mpi.open_operator(store, check=check, **run_options) as operator:
-            while done < options.lies and time.monotonic() < deadline:
-                lie = FALSE_ANSWERS[done % len(FALSE_ANSWERS)]
-                done += 1
-                totals["lies"] += 1
+            while count < options.faults and time.monotonic() < deadline:
+                fault = FALSE_ANSWERS[count % len(FALSE_ANSWERS)]
+                count += 1
+                totals["faults"] += 1
                 try:
-                    liar = ByzantineMachine(file, store, lie, random.spawn(1)[0])
-                    _test_one(X, liar, lie.__name__, operator, check, options.limit, totals, random)
+                    machine = ByzantineMachine(file, store, fault, random.spawn(1)[0])
+                    name = fault.__name__
+                    _test_one(X, machine, name, operator, check, options.limit, totals, random)
                 except CecError as error:
-                    totals["failed with --check" if check else "failed without"] += 1
-                    print(f"{lie.__name__}, check={check}: {error}", flush=True)
+                    totals["failed with --check" if check else "failed without --check"] += 1
+                    print(f"{fault.__name__}, check={check}: {error}", flush=True)
                     break
-                totals["had jobs" if liar.jobs else "had no job"] += 1
+                totals["with jobs" if machine.jobs else "without jobs"] += 1
 
 
 def _test_one(
     X: Any,
-    liar: ByzantineMachine,
+    machine: ByzantineMachine,
     name: str,
     operator: Any,
     check: bool,
@@ -95,11 +96,11 @@ def _test_one(
     totals: Counter[str],
     random: np.random.Generator,
 ) -> None:
-    """Compute products with one faulty machine."""
-    liar.start()
+    """Compute products with one faulty machine, and check them."""
+    machine.start()
     deadline = time.monotonic() + MAX_SECONDS
     try:
-        while liar.is_alive() and liar.jobs < MIN_JOBS and time.monotonic() < deadline:
+        while machine.is_alive() and machine.jobs < MIN_JOBS and time.monotonic() < deadline:
             w, v = random.standard_normal(X.shape[1]), random.standard_normal(X.shape[0])
             begin = time.monotonic()
             faulthandler.dump_traceback_later(limit, exit=True)
@@ -117,7 +118,7 @@ def _test_one(
                     print(f"{name}: a wrong result", flush=True)
     finally:
         faulthandler.cancel_dump_traceback_later()
-        liar.end()
+        machine.end()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ signal in six. In half of the runs with L = 2 machines also have random faults w
 Prints a line for each run that does not end within ``--limit`` seconds, leaves a process or a file,
 prints a traceback, ends with an unexpected exit code, has another result than the task with X in
 memory, or excludes a correct machine; then prints the totals. The seed and the number of a run
-determine its signals and faults: ``--first N --runs 1`` repeats a run.
+determine its signals and faults: ``--first N --runs 1`` repeats run N.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from helpers.operators import CountingOperator
 from helpers.processes import processes_of
 
 MACHINES, RECOVERY, LARGE_RECOVERY, COPIES, SPARES = 5, 2, 4, 4, 1
-MAX_MACHINES_ON_HOST = 3  # that joins
+MAX_MACHINES_ON_HOST = 3  # of a process that joins
 ROWS, SIZE, PRODUCTS = 600, 120, 200
 EMULATION = ("--emulate-speeds", "2,2,3,3,4", "--emulate-base", 12_000)  # about 10 ms a step
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {  # the matrix of each task, and its options
@@ -88,7 +88,7 @@ def main() -> int:
         "--rate", type=float, default=0.002, help="probability of a fault in a step"
     )
     parser.add_argument("--limit", type=float, default=180, help="maximum seconds of a run")
-    parser.add_argument("--seconds", type=float, default=3600, help="start no run after this")
+    parser.add_argument("--seconds", type=float, default=3600, help="start no run after this time")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory(prefix="cec-mpi-chaos-") as name:
@@ -97,7 +97,7 @@ def main() -> int:
             if time.monotonic() > end:
                 break
             campaign.run_task(number)
-        campaign.report()
+        campaign.print_totals()
         return 1 if campaign.problems else 0
 
 
@@ -110,7 +110,7 @@ class Campaign:
         self.tasks = self.runs = self.problems = 0
         self._counts: Counter[str] = Counter()
         rng = np.random.default_rng(arguments.seed)
-        self._matrices = _matrices(rng)
+        self._matrices = _make_matrices(rng)
         vectors = {
             "W": rng.standard_normal((PRODUCTS, SIZE)),
             "b": rng.standard_normal(ROWS),
@@ -133,8 +133,8 @@ class Campaign:
         has_faults = kind == "code" and rng.random() < 0.5 and self._arguments.rate > 0
         self.tasks += 1
         out = self._directory / f"out{number}"
-        expected, products = self._expected(task)
-        command = self._command(way, kind, task, out, has_faults)
+        expected, products = self._compute_expected(task)
+        command = self._make_command(way, kind, task, out, has_faults)
         if not has_faults and (kind == "code of 4" or rng.random() < 0.5):
             command += ["--adopt", rng.choice(["0.2s", "2s"])]
         max_machines = 1 if has_faults else MAX_MACHINES_ON_HOST
@@ -143,43 +143,46 @@ class Campaign:
         try:
             for attempt in range(ATTEMPTS):
                 self.runs += 1
-                done = run.attempt(attempt, 0 if attempt == ATTEMPTS - 1 else self._arguments.most)
-                if self._is_over(done, run.hit_master):
+                max_signals = 0 if attempt == ATTEMPTS - 1 else self._arguments.most
+                done = run.run_attempt(attempt, max_signals)
+                if self._record_attempt(done, run.hit_master):
                     break
             else:
                 self._report_problem(f"no result after {ATTEMPTS} runs")
         finally:
-            for done in run.ended_joiners():
-                self._check(done, JOINER_CODES)
-            self._counts.update(run.sent)
+            for done in run.wait_for_joiners():
+                self._check_end(done, JOINER_CODES)
+            self._counts.update(run.signal_counts)
         if self.problems == before:
             self._check_result(task, out, expected, has_faults)
-        left = [path.name for path in run.scratch.iterdir()]
-        if not left:
+        leftovers = [path.name for path in run.scratch.iterdir()]
+        if not leftovers:
             run.scratch.rmdir()
-        left += [
+        leftovers += [
             path.name for path in self._directory.iterdir() if path.name not in self._known_files
         ]
-        if set(left) != {out.name}:
-            self._report_problem(f"left behind: {left}")
-        self._known_files.update(left)
+        if set(leftovers) != {out.name}:
+            self._report_problem(f"left behind: {leftovers}")
+        self._known_files.update(leftovers)
         if self.problems > before:
             history = "; ".join(run.history)
             print(f"  run {number}: {task} of {kind} by {way}, {history}", flush=True)
 
-    def _expected(self, task: str) -> tuple[Any, int]:
+    def _compute_expected(self, task: str) -> tuple[Any, int]:
         """Return the result of a task with X in memory, and the number of its products."""
         name, options = OPTIONS[task]
         X = CountingOperator(self._matrices[name])
-        given = {
+        arguments = {
             key: np.load(self._directory / value) if str(value).endswith(".npy") else value
             for key, value in options.items()
         }
         if task == "matvec":
-            return given["vectors"] @ self._matrices[name].T, PRODUCTS
-        return TASKS[task](X, checkpoint=NO_CHECKPOINT, **given)["result"], X.products
+            return arguments["vectors"] @ self._matrices[name].T, PRODUCTS
+        return TASKS[task](X, checkpoint=NO_CHECKPOINT, **arguments)["result"], X.products
 
-    def _command(self, way: str, kind: str, task: str, out: Path, has_faults: bool) -> list[Any]:
+    def _make_command(
+        self, way: str, kind: str, task: str, out: Path, has_faults: bool
+    ) -> list[Any]:
         name, options = OPTIONS[task]
         command: list[Any] = ["cec-mpi", "run", self._directory / f"{name}-{kind}", "--out", out]
         command += ["-q", task, *EMULATION, "--checkpoint-every", 20]
@@ -196,19 +199,20 @@ class Campaign:
         }
         return command + mode_options[way]
 
-    def _is_over(self, done: CommandResult, hit_master: bool) -> bool:
+    def _record_attempt(self, done: CommandResult, hit_master: bool) -> bool:
+        """Check how an attempt ended; return whether the task needs no other attempt."""
         self._counts[f"code {done.returncode}"] += 1
-        self._check(done, (0, *RESUMABLE, *(MASTER_KILLED if hit_master else ())))
+        self._check_end(done, (0, *RESUMABLE, *(MASTER_KILLED if hit_master else ())))
         return done.returncode in (0, None)
 
-    def _check(self, done: CommandResult, codes: tuple[int, ...]) -> None:
+    def _check_end(self, done: CommandResult, codes: tuple[int, ...]) -> None:
         if done.returncode is None:
-            self._report_problem("it did not end")
+            self._report_problem("the run did not end")
         elif done.survivors:
             self._report_problem(f"survivors: {done.survivors}")
         elif done.returncode not in codes:
             self._report_problem(f"exit code {done.returncode}")
-        elif "Traceback" in done.errors or len(errors_of(done)) > 1:
+        elif "Traceback" in done.errors or len(error_messages(done)) > 1:
             self._report_problem("more than one message")
         else:
             return
@@ -218,30 +222,30 @@ class Campaign:
         if not (out / "summary.json").exists():
             self._report_problem("no summary")
             return
-        found = np.load(out / "result.npy")
+        result = np.load(out / "result.npy")
         if task == "power":
-            found = found * np.sign(found @ expected)
-        error = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+            result = result * np.sign(result @ expected)
+        error = float(np.linalg.norm(result - expected) / np.linalg.norm(expected))
         if not error < 1e-4:
-            self._report_problem(f"wrong: a relative error of {error:.2g}")
+            self._report_problem(f"wrong result: relative error {error:.2g}")
         events = [e for step in read_steps(out / "steps.jsonl")[1] for e in step["events"]]
         self._counts.update(next(iter(event)) for event in events)
         pairs = pairwise(event.get("rank") for event in events)
         self._counts["two machines joined on one host"] += sum(a == b is not None for a, b in pairs)
         if not has_faults and any("wrong" in event for event in events):
-            self._report_problem("a correct machine was called wrong")
+            self._report_problem("a correct machine was excluded")
 
     def _report_problem(self, problem: str) -> None:
         self.problems += 1
         print(f"run {self.runs}: {problem}", flush=True)
 
-    def report(self) -> None:
+    def print_totals(self) -> None:
         """Print the totals."""
         print(f"{self.tasks} tasks, {self.runs} runs: {self.problems} problems")
         print(json.dumps(dict(self._counts.most_common())))
 
 
-def _matrices(rng: np.random.Generator) -> dict[str, Any]:
+def _make_matrices(rng: np.random.Generator) -> dict[str, Any]:
     """Return sparse matrices, so that each can be stored with a code and as copies."""
     links = scipy.sparse.random_array((SIZE, SIZE), density=0.1, rng=rng)
     tall = scipy.sparse.random_array((ROWS, SIZE), density=0.2, rng=rng) - 0.1 * (
@@ -261,7 +265,7 @@ class Moment(NamedTuple):
 
 
 class Run:
-    """The processes of a task, and the signals that they get."""
+    """The processes of a task, and the signals that they receive."""
 
     def __init__(
         self,
@@ -282,26 +286,27 @@ class Run:
         self._machine_counts: list[int] = []  # of the joiners
         self._stopped: list[tuple[float, int]] = []  # time of SIGCONT and process ID
         self._moment_times: dict[str, float] = {}  # time of each moment that was reached
-        self.sent: Counter[str] = Counter()
+        self.signal_counts: Counter[str] = Counter()
         self.history: list[str] = []
         self.hit_master = False
 
-    def attempt(self, number: int, max_signals: int) -> CommandResult:
+    def run_attempt(self, number: int, max_signals: int) -> CommandResult:
         """Run until the end, with at most `max_signals` signals."""
         command = self._command + (["--resume"] if number and count_steps(self._out) else [])
         if self._way == "mpirun":
             command = ["mpirun", "--with-ft", "ulfm", "-n", 1 + MACHINES + SPARES, *command]
         self.hit_master = False
-        began = time.monotonic()
-        before, saved_at, deadline = count_steps(self._out), self._saved_at(), began + self._limit
+        begin = time.monotonic()
+        before, deadline = count_steps(self._out), begin + self._limit
+        checkpoint_time = self._checkpoint_time()
         running = self._start(command)
         plan = [self._draw_moment() for _ in range(self._random.randint(0, max_signals))]
-        self._moment_times = {"start": began}
+        self._moment_times = {"start": begin}
         while running.process.poll() is None and time.monotonic() < deadline:
             now, steps = time.monotonic(), count_steps(self._out)
             for moment, is_reached in (
                 ("first step", steps > before),
-                ("checkpoint", self._saved_at() != saved_at),
+                ("checkpoint", self._checkpoint_time() != checkpoint_time),
                 ("end", steps > max(before, self._products - 3)),
             ):
                 if is_reached:
@@ -310,19 +315,19 @@ class Run:
                 since = self._moment_times.get(planned.after)
                 if since is not None and now >= since + planned.seconds:
                     plan.remove(planned)
-                    self._send(running, planned.after, now - began)
+                    self._send_signal(running, planned.after, now - begin)
             self._continue_stopped(now)
-            self._join()
+            self._start_joiners()
             time.sleep(0.01)
-        if self.hit_master:  # stopped machines would not end
+        if self.hit_master:  # its stopped machines would never end
             self._stopped += [(0.0, pid) for pid in running.processes()]
         self._continue_stopped(time.monotonic())
         done = wait_for_end(running, deadline)
-        self.history.append(f"code {done.returncode} at {time.monotonic() - began:.1f} s")
+        self.history.append(f"code {done.returncode} at {time.monotonic() - begin:.1f} s")
         return done
 
-    def ended_joiners(self) -> list[CommandResult]:
-        """Wait for the machines that joined; return their outcomes."""
+    def wait_for_joiners(self) -> list[CommandResult]:
+        """Wait until all joined processes end; return their results."""
         deadline = time.monotonic() + self._limit
         self._stopped = [(0.0, joiner.process.pid) for joiner in self._joiners]  # by faults, too
         self._continue_stopped(time.monotonic())
@@ -336,29 +341,29 @@ class Run:
         is_short = after in ("checkpoint", "end")
         return Moment(after, self._random.uniform(0.0, 0.2 if is_short else MAX_DELAY))
 
-    def _saved_at(self) -> int:
-        """Return when the checkpoint was written; 0 if there is none."""
+    def _checkpoint_time(self) -> int:
+        """Return when the checkpoint was written, or 0 if there is no checkpoint."""
         try:
             return (self._out / "checkpoint.npz").stat().st_mtime_ns
         except FileNotFoundError:
             return 0
 
-    def _join(self) -> None:
-        """Start machines until there are as many as in the store."""
+    def _start_joiners(self) -> None:
+        """Start processes until they carry as many machines as the store has."""
         if self._way == "join":
             hosts = zip(self._joiners, self._machine_counts, strict=True)
-            living = sum(count for joiner, count in hosts if self._serves(joiner.process))
+            alive = sum(count for joiner, count in hosts if self._is_serving(joiner.process))
             command = ["cec-mpi", "join", self._out.with_suffix(".conn"), "--retry", 30, "-q"]
-            while living < MACHINES:
+            while alive < MACHINES:
                 self._moment_times["join"] = time.monotonic()
                 self._machine_counts.append(self._random.randint(1, self._max_machines_on_host))
-                living += self._machine_counts[-1]
+                alive += self._machine_counts[-1]
                 self._joiners.append(
                     self._start([*command, "--machines", self._machine_counts[-1]])
                 )
 
-    def _serves(self, process: subprocess.Popen[str]) -> bool:
-        """Return whether a machine that joined is alive, and not stopped for good by a fault."""
+    def _is_serving(self, process: subprocess.Popen[str]) -> bool:
+        """Return whether a joined process is alive, and not stopped permanently by a fault."""
         if process.poll() is not None:
             return False
         with suppress(psutil.NoSuchProcess):
@@ -366,32 +371,34 @@ class Run:
             return not is_stopped or process.pid in (pid for _, pid in self._stopped)
         return False
 
-    def _send(self, running: RunningCommand, after: str, at: float) -> None:
-        master, machines = self._processes(running)
+    def _send_signal(self, running: RunningCommand, after: str, seconds_since_start: float) -> None:
+        master, machines = self._find_processes(running)
         is_master = not machines or self._random.random() < 1 / 6
         pid = master if is_master else self._random.choice(machines)
-        number = self._random.choice(SIGNALS)
+        chosen = self._random.choice(SIGNALS)
         if pid is None:
             return
         with suppress(ProcessLookupError):
-            os.kill(pid, number)
+            os.kill(pid, chosen)
             self.hit_master = self.hit_master or is_master
             receiver = "the master" if is_master else "a machine"
-            self.sent[f"{number.name} {receiver}"] += 1
-            self.sent[f"after {after}"] += 1
-            self.history.append(f"{number.name} to {receiver} after {after} at {at:.1f} s")
-            if number is signal.SIGSTOP:
+            self.signal_counts[f"{chosen.name} {receiver}"] += 1
+            self.signal_counts[f"after {after}"] += 1
+            moment = f"after {after} at {seconds_since_start:.1f} s"
+            self.history.append(f"{chosen.name} to {receiver} {moment}")
+            if chosen is signal.SIGSTOP:
                 seconds = 30 if self._random.random() < 0.2 else self._random.uniform(0.1, 8)
                 self._stopped.append((time.monotonic() + seconds, pid))
 
-    def _processes(self, running: RunningCommand) -> tuple[int | None, list[int]]:
+    def _find_processes(self, running: RunningCommand) -> tuple[int | None, list[int]]:
         """Return the process ID of the master, and those of the machines."""
         if self._way == "join":
-            living = [each.process for each in self._joiners if each.process.poll() is None]
-            return running.process.pid, [process.pid for process in living]
+            joiners = [joiner.process for joiner in self._joiners]
+            return running.process.pid, [p.pid for p in joiners if p.poll() is None]
         ranks: dict[int, int] = {}
         with suppress(psutil.NoSuchProcess):
-            ranks = {rank: each.pid for rank, each in processes_of(running.process).items()}
+            processes = processes_of(running.process)
+            ranks = {rank: process.pid for rank, process in processes.items()}
         return ranks.pop(0, None), list(ranks.values())
 
     def _continue_stopped(self, now: float) -> None:
@@ -402,7 +409,7 @@ class Run:
         self._stopped = [(until, pid) for until, pid in self._stopped if now < until]
 
 
-def errors_of(done: CommandResult) -> set[str]:
+def error_messages(done: CommandResult) -> set[str]:
     """Return the error messages of a command, without repetitions."""
     return {line for line in done.errors.splitlines() if line.startswith("cec-mpi: error:")}
 
@@ -412,7 +419,7 @@ def wait_for_end(running: RunningCommand, deadline: float) -> CommandResult:
     with suppress(subprocess.TimeoutExpired):
         running.process.wait(max(0.0, deadline - time.monotonic()))
     if running.process.poll() is not None:
-        return finish(running, 30)  # machines that look for their master may hold its pipes
+        return finish(running, 30)  # machines that search for their master may hold its pipes
     for pid in running.processes():
         os.kill(pid, signal.SIGABRT)
     return replace(finish(running, 5), returncode=None)

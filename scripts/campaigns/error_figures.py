@@ -2,12 +2,12 @@
 
     python scripts/campaigns/error_figures.py [--seed I] [--decodes 3000] [--seconds 600]
 
-Each case is a store of a random X of float32 or float64, with a code of some family, systematic or
-not, and up to 60 machines. Several sets of machines multiply vectors, in a quarter of which terms
-cancel almost completely: random sets, the worst known one, and sets of more than L machines.
-Results are compared with products in long doubles. Prints how often the error exceeds the estimate,
-the quotients of both, and the errors by condition. Fails if the error exceeds the estimate in more
-than one of 1,000 decodes.
+Each case is a store of a random X of float32 or float64, with a code of a random family, systematic
+or not, and up to 60 machines. Several sets of machines multiply vectors: random sets, the worst
+known one, and sets of more than L machines. For a quarter of the vectors, terms cancel almost
+completely. Results are compared with products in long doubles. Prints how often the error exceeds
+the estimate, the estimate over the error, and the errors by condition number. Fails if the error
+exceeds the estimate in more than one of 1,000 decodes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--decodes", type=int, default=3000)
-    parser.add_argument("--seconds", type=float, default=600, help="start no case after this")
+    parser.add_argument("--seconds", type=float, default=600, help="start no case after this time")
     arguments = parser.parse_args()
     rng, end = np.random.default_rng(arguments.seed), time.monotonic() + arguments.seconds
     decodes: list[Decode] = []
@@ -75,7 +75,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="cec-mpi-errors-") as name:
             decodes += random_decodes(rng, Path(name) / "store")
     print(f"{len(decodes)} decodes, seed {arguments.seed}")
-    report(decodes)
+    print_tables(decodes)
     exceeded = sum(decode.error > decode.estimate for decode in decodes)
     return int(exceeded > MAX_EXCEEDED * len(decodes))
 
@@ -102,7 +102,7 @@ def random_decodes(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
         warnings.simplefilter("ignore", ScaleWarning)
         try:
             cec_mpi.encode(X, store, machines, recovery, **options)
-        except CecError:  # no such code with this dtype
+        except CecError:  # no code with these options
             return
         worst = cec_mpi.open_store(store).manifest.code.conditioning.worst_machines
         records: list[StepRecord] = []
@@ -138,7 +138,7 @@ def random_decodes(rng: np.random.Generator, store: Path) -> Iterator[Decode]:
 
 
 def random_vector(rng: np.random.Generator, X: Any, dtype: str) -> tuple[str, Any]:
-    """Return the kind of a vector, and the vector in this dtype; for one of four, terms cancel."""
+    """Return the kind of a vector, and the vector in this dtype; terms of one in four cancel."""
     if rng.random() < 0.25:
         rows = X[: min(len(X), X.shape[1] - 1, 40)]
         sizes = np.abs(rows).max(axis=0, initial=0.0)
@@ -151,17 +151,17 @@ def random_vector(rng: np.random.Generator, X: Any, dtype: str) -> tuple[str, An
     return name, (w / np.abs(w).max()).astype(dtype).astype(np.float64)
 
 
-def report(decodes: list[Decode]) -> None:
-    """Print tables of all decodes and of groups of decodes."""
-    print("| | decodes | error above, of 1,000 | estimate / error: median | 95 % below | least |")
+def print_tables(decodes: list[Decode]) -> None:
+    """Print the ratios of all decodes and of groups, and the errors by condition number."""
+    print("| | decodes | per 1,000: above estimate | estimate over error: median | 95 % | least |")
     print("|---|" + "---|" * 5)
-    print(line("all", decodes))
+    print(format_row("all", decodes))
     for field in ("product", "types", "matrix", "vector", "code"):
         groups: dict[str, list[Decode]] = defaultdict(list)
         for decode in decodes:
             groups[getattr(decode, field)].append(decode)
         for name in sorted(groups):
-            print(line(f"{field}: {name}", groups[name]))
+            print(format_row(f"{field}: {name}", groups[name]))
     print("\n| condition | float32: median, largest | float64: median, largest |")
     print("|---|---|---|")
     decades = np.array([np.log10(decode.condition) for decode in decodes]).astype(int)
@@ -170,26 +170,26 @@ def report(decodes: list[Decode]) -> None:
         for dtype in ("float32", "float64"):
             errors = [
                 decode.error
-                for decode, own_decade in zip(decodes, decades, strict=True)
-                if own_decade == decade and decode.types.startswith(dtype)
+                for decode, decode_decade in zip(decodes, decades, strict=True)
+                if decode_decade == decade and decode.types.startswith(dtype)
             ]
             cells.append(f"{np.median(errors):.1e} {max(errors):.1e}" if errors else "")
         print(f"| 1e{decade} | {' | '.join(cells)} |")
 
 
-def line(name: str, decodes: list[Decode]) -> str:
-    """Return one line of the table."""
+def format_row(name: str, decodes: list[Decode]) -> str:
+    """Return a row of the table of decodes."""
     error = np.array([decode.error for decode in decodes])
     estimate = np.array([decode.estimate for decode in decodes])
-    quotients = estimate[error > 0] / error[error > 0]
-    if not quotients.size:
+    ratios = estimate[error > 0] / error[error > 0]
+    if not ratios.size:
         return f"| {name} | {len(decodes)} |" + " |" * 4
     figures = [
         len(decodes),
         f"{1e3 * (error > estimate).mean():.2f}",
-        f"{np.median(quotients):.0f}",
-        f"{np.quantile(quotients, 0.95):.0f}",
-        f"{quotients.min():.2g}",
+        f"{np.median(ratios):.0f}",
+        f"{np.quantile(ratios, 0.95):.0f}",
+        f"{ratios.min():.2g}",
     ]
     return f"| {name} | " + " | ".join(map(str, figures)) + " |"
 

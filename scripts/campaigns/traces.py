@@ -2,9 +2,9 @@
 
     python scripts/campaigns/traces.py [--real 0] TRACE [TRACE ...]
 
-TRACE is `example` or a file of `--availability`; several files with + between them are groups of
+TRACE is `example` or a file of `--availability`; several files joined by + are groups of
 machines. For 16 machines of three speeds and an X of 160 GB, the choice of `advise` and other
-schemes are replayed from random moments of the trace, with three sources of X. Prints the times
+schemes are replayed from random moments of the trace, with three sources of X. Prints their times
 over that of the choice, the time to read X over the time between changes, and that of decoding over
 products. With --real K a run of K steps on this computer follows the trace, compressed in time, on
 machines with emulated speeds; its time is compared with the simulated one. Fails if they are more
@@ -40,8 +40,8 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from helpers.commands import run_cec_mpi
 
-KINDS = [MachineGroup(6, 1.0), MachineGroup(5, 1.5), MachineGroup(5, 2.0)]
-SPEEDS = tuple(kind.speed for kind in KINDS for _ in range(kind.count))
+GROUPS = [MachineGroup(6, 1.0), MachineGroup(5, 1.5), MachineGroup(5, 2.0)]
+SPEEDS = tuple(group.speed for group in GROUPS for _ in range(group.count))
 MACHINES, ROWS, COLUMNS = len(SPEEDS), 20_000_000, 1000
 SOURCES = {
     "local": Source(1e9, is_shared=False),
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("traces", nargs="+", metavar="TRACE")
     parser.add_argument("--real", type=int, default=0, metavar="K", help="steps of a real run")
-    parser.add_argument("--seconds", type=float, default=500.0, help="limit of a real run")
+    parser.add_argument("--seconds", type=float, default=500.0, help="time limit of a real run")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     worst = 0.0
@@ -63,7 +63,7 @@ def main() -> None:
         print(f"\n{Path(trace.partition('+')[0]).name}", flush=True)
         worst = max(worst, check_trace(trace, options))
     if worst > MAX_DIFFERENCE:
-        sys.exit(f"a real run took {worst:.1%} more or less than simulated")
+        sys.exit(f"the time of a real run differs from the simulated time by {worst:.1%}")
 
 
 def check_trace(trace: str, options: argparse.Namespace) -> float:
@@ -73,7 +73,7 @@ def check_trace(trace: str, options: argparse.Namespace) -> float:
     request = AdviceRequest(
         rows=ROWS,
         columns=COLUMNS,
-        groups=KINDS,
+        groups=GROUPS,
         availability=lambda machines: read_availability(trace.split("+"), machines),
         steps=5000,
     )
@@ -93,8 +93,8 @@ def check_trace(trace: str, options: argparse.Namespace) -> float:
     return run_real(scenario, availability, availability.gap_seconds or 300.0, options)
 
 
-class Cyclic(CodedScheme):
-    """The store of the choice, with equal loads."""
+class CyclicScheme(CodedScheme):
+    """A scheme with the store of the choice and equal loads."""
 
     def assign_rows(self, rates: Floats) -> Floats:
         """Return equal loads."""
@@ -104,34 +104,34 @@ class Cyclic(CodedScheme):
 def compare_sources(
     request: AdviceRequest, choice: Choice, availability: ListedAvailability
 ) -> Iterator[str]:
-    """Yield lines of a table with the schemes, for each source."""
+    """Yield the lines of a table of schemes, with a row for each source."""
     sets = [availability.at(tick) for tick in range(len(availability))]
     changes = sum(before != after for before, after in pairwise([sets[-1], *sets]))
     interval = len(sets) * (availability.gap_seconds or 300.0) / changes
-    schemes = UNCODED_SCHEMES | {"fastest": FastestMachines, "cyclic": Cyclic}
+    schemes = UNCODED_SCHEMES | {"fastest": FastestMachines, "cyclic": CyclicScheme}
     copies = Choice(machines=MACHINES, copies=MACHINES - (choice.recovery or 1) + 1)
     rows = []
     for name, source in SOURCES.items():
         source_request = replace(request, costs=Costs(source=source))
         forecaster = Forecaster(source_request)
         model = TimeModel(make_scenario(source_request, choice))
-        ours, for_copies = forecaster.forecast(choice, True), forecaster.forecast(copies, True)
-        assert ours is not None
+        forecast, copies_forecast = (forecaster.forecast(c, True) for c in (choice, copies))
+        assert forecast is not None
         totals = forecaster.forecast_baselines(choice, schemes)
-        if for_copies:
-            totals |= {"copies": for_copies.total}
-        ratios = {peer: f"{total.mean / ours.total.mean:.2f}" for peer, total in totals.items()}
+        if copies_forecast:
+            totals |= {"copies": copies_forecast.total}
+        ratios = {peer: f"{total.mean / forecast.total.mean:.2f}" for peer, total in totals.items()}
         reading = source.read_seconds([model.matrix_bytes / MACHINES] * MACHINES)
         decoding = source_request.costs.decoding_seconds(ROWS, choice.recovery or 1)
         products = ROWS / float(model.rates.sum())
         cells = [ratios.get(peer, "-") for peer in (*schemes, "copies")]
         cells += [
-            f"{ours.waiting_fraction:.1%}",
+            f"{forecast.waiting_fraction:.1%}",
             f"{reading / interval:.4f}",
             f"{decoding / products:.4f}",
         ]
         rows.append([name, *cells])
-    head = ["source", *schemes, "copies", "waiting", "reading/between", "decoding/products"]
+    head = ["source", *schemes, "copies", "waiting", "reading/interval", "decoding/products"]
     yield f"one change every {interval:.0f} s"
     yield from format_table(head, rows, head[1:])
 
@@ -148,9 +148,9 @@ def run_real(
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         rng = np.random.default_rng(options.seed)
-        height = 100 * scenario.recovery
+        rows = 100 * scenario.recovery
         cec_mpi.encode(
-            rng.standard_normal((height, columns)),
+            rng.standard_normal((rows, columns)),
             directory / "store",
             scenario.machines,
             scenario.recovery,
@@ -161,7 +161,7 @@ def run_real(
         ticks = [availability.at(tick) for tick in order]
         (directory / "ticks.json").write_text(json.dumps({"available": ticks}))
         speeds = ",".join(map(str, SPEEDS))
-        common = ["--emulate-speeds", speeds, "--speeds", speeds, "--emulate-base", height // 8]
+        common = ["--emulate-speeds", speeds, "--speeds", speeds, "--emulate-base", rows // 8]
         common += ["--availability", "ticks.json", "--repeat", "--wait"]
         common += ["--tick", seconds / speed_up]
         run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", MACHINES]

@@ -7,10 +7,10 @@ several sizes and copies of sparse rows, float32 and float64, some with repaired
 quarter of the products terms cancel: X w with w in the null space of X, and X' v with residuals of
 least squares. ``--honest`` steps have right answers. ``--one`` and ``--two`` attacks change the
 answers of one machine or of two: by factors, zeros, swapped rows, single entries and noise of any
-size, NaN, 1e300, flipped bits and answers to an earlier vector; two machines mostly in the same
-way. The table counts
+size, NaN, 1e300, flipped bits and answers to an earlier vector; two machines usually in the
+same way. The table counts
 
-- `innocent named`: excluded machines whose answers were right; this must be 0
+- `correct excluded`: excluded machines whose answers were right; this must be 0
 - `wrong`: results with an error above the bound on undetected errors. For X w the bound is that of
   decoding from L answers with the errors of `answer_error_bound`, one of them with the largest
   undetected error; for X' v it is the sum of the bounds for all terms and the largest undetected
@@ -102,7 +102,7 @@ class RandomStore:
         self.checker = make_checker(generator, arithmetic, COLUMNS, shard_errors)
         self.undetected = measure_sensitivity(self.checker, self.code.machines).error
         self.sizes = np.abs(generator).sum(axis=1) + shard_errors
-        seeded = np.random.default_rng(SEED)  # as the master makes it
+        seeded = np.random.default_rng(SEED)  # like that of the master
         self.terms = TermChecker(self.sizes, self.largest, arithmetic, seeded)
 
     def open(self) -> tuple[Any, Any, MemoryRecorder]:
@@ -112,7 +112,7 @@ class RandomStore:
         return *open_master(self.path, self.manifest, recorder, **options), recorder
 
     def random_vectors(self, rng: np.random.Generator, adjoint: bool) -> Floats:
-        """Return W or V; in a quarter of all cases terms of the product cancel."""
+        """Return W or V; in a quarter of all cases, terms of the product cancel."""
         k = int(rng.choice([1, 1, 3]))
         length = ROWS if adjoint else COLUMNS
         block = rng.standard_normal((length, k)) * 10.0 ** rng.integers(-5, 6)
@@ -148,8 +148,8 @@ class RandomStore:
         return np.ldexp(rounding, exponents), np.ldexp(rounding + undetected, exponents)
 
 
-def scale_of(store: RandomStore, job: Any) -> Floats:
-    """Return the sum of the sizes of terms of each column of W, as it was sent."""
+def term_scale(store: RandomStore, job: Any) -> Floats:
+    """Return the sum of the absolute terms for each column of W, as sent."""
     scale: Floats = np.abs(job.operand.astype(float)) @ store.largest
     return np.where(scale > 0, scale, 1.0)
 
@@ -159,27 +159,27 @@ def random_entry(values: Floats, rng: np.random.Generator) -> NDArray[np.bool_]:
 
 
 def random_attack(
-    store: RandomStore, guilty: list[int], rng: np.random.Generator
+    store: RandomStore, faulty: list[int], rng: np.random.Generator
 ) -> tuple[str, Attack]:
     """Return the kind of an attack, and a function that changes answers in this way."""
     kinds = ("factor", "zero", "swap", "entry", "all", "near", "not finite", "huge", "bit", "stale")
-    kind = str(rng.choice(kinds if len(guilty) == 1 else (*kinds, "equal", "equal", "opposite")))
+    kind = str(rng.choice(kinds if len(faulty) == 1 else (*kinds, "equal", "equal", "opposite")))
     exponent, seed = rng.uniform(-17, 3), int(rng.integers(1 << 30))
     not_finite = float(rng.choice([np.nan, np.inf, -np.inf]))
     sign = float(rng.choice([-1, 1]))
     previous: dict[int, Floats] = {}
     factor = float(rng.choice([1.5, 0.0, -1.0, 1 + 10.0**exponent]))
-    excluded = int(rng.integers(4))  # 1: answers to X' V stay right; 2: those to X W
+    unchanged = int(rng.integers(4))  # 1: answers to X' V; 2: answers to X W
 
     def spoil(job: Any, values: Floats) -> Floats:
         if (
-            job.machine not in guilty
-            or (excluded == 1 and job.product.adjoint)
-            or (excluded == 2 and not job.product.adjoint)
+            job.machine not in faulty
+            or (unchanged == 1 and job.product.adjoint)
+            or (unchanged == 2 and not job.product.adjoint)
         ):
             return values
         shared_rng = np.random.default_rng(seed)  # the same for all machines
-        terms = values if job.product.adjoint else scale_of(store, job)
+        terms = values if job.product.adjoint else term_scale(store, job)
         size = float(np.abs(terms).max()) or 1.0
         result = values.astype(float)
         stale = previous.get(values.size)
@@ -210,7 +210,7 @@ def random_attack(
             elif kind in ("equal", "opposite") and not job.product.adjoint:
                 k, at = job.product.columns, 0
                 errors = size * 10.0 ** (exponent / 4) * shared_rng.standard_normal(ROWS)
-                errors *= sign if kind == "opposite" and job.machine == guilty[0] else 1.0
+                errors *= sign if kind == "opposite" and job.machine == faulty[0] else 1.0
                 for start, stop in job.intervals:
                     number = (stop - start) * k
                     result[at : at + number] += np.repeat(errors[start:stop], k)
@@ -223,19 +223,19 @@ def random_attack(
 
 
 class Campaign:
-    """Counts of outcomes."""
+    """Runs of steps, and counts of their outcomes."""
 
     def __init__(self, rng: np.random.Generator, end: float) -> None:
         self.rng, self._end = rng, end
         self.counts: Counter[tuple[str, str]] = Counter()
         self.largest: dict[str, float] = {}
 
-    def step(
+    def run_step(
         self,
         store: RandomStore,
         opened: tuple[Any, Any, MemoryRecorder],
         label: str,
-        guilty: list[int],
+        faulty: list[int],
     ) -> bool:
         """Run one product; return whether the master can run others."""
         master, hub, recorder = opened
@@ -265,13 +265,13 @@ class Campaign:
                 self.counts[label, "wrong"] += 1
                 print(label, "not finite", error)
             self.counts[label, "refused"] += 1
-            self._count_named(label, guilty, recorder, before)
+            self._count_excluded(label, faulty, recorder, before)
             return False
         except InfeasibleError:
             self.counts[label, "too few"] += 1
-            self._count_named(label, guilty, recorder, before)
+            self._count_excluded(label, faulty, recorder, before)
             return False
-        self._count_named(label, guilty, recorder, before)
+        self._count_excluded(label, faulty, recorder, before)
         exact = (store.X.T if adjoint else store.X).astype(np.longdouble) @ V.astype(np.longdouble)
         condition = recorder.records[-1].condition_number
         if adjoint:
@@ -289,32 +289,32 @@ class Campaign:
             self.counts[label, "beyond rounding"] += 1
         if ratio > 1:
             self.counts[label, f"wrong{' adjoint' if adjoint else ''}"] += 1
-            if not adjoint and len(guilty) == 2 and self._cancels(store, hub, guilty):
+            if not adjoint and len(faulty) == 2 and self._errors_cancel(store, hub, faulty):
                 self.counts[label, "cancel"] += 1
-            elif len(guilty) < 2 or not adjoint:
-                print(f"{label}: error {ratio:.2g} of its bound, {store.code}, machines {guilty}")
+            elif len(faulty) < 2 or not adjoint:
+                print(f"{label}: error {ratio:.2g} of its bound, {store.code}, machines {faulty}")
         return True
 
-    def _count_named(
-        self, label: str, guilty: list[int], recorder: MemoryRecorder, before: int
+    def _count_excluded(
+        self, label: str, faulty: list[int], recorder: MemoryRecorder, before: int
     ) -> None:
         for event in recorder.all_events[before:]:
             if "wrong" in event:
-                is_guilty = event["wrong"] in guilty
-                self.counts[label, "named" if is_guilty else "innocent named"] += 1
-                if not is_guilty:
-                    print(label, event, guilty)
+                is_faulty = event["wrong"] in faulty
+                self.counts[label, "faulty excluded" if is_faulty else "correct excluded"] += 1
+                if not is_faulty:
+                    print(label, event, faulty)
 
-    def _cancels(self, store: RandomStore, hub: Any, guilty: list[int]) -> bool:
+    def _errors_cancel(self, store: RandomStore, hub: Any, faulty: list[int]) -> bool:
         """Return whether the errors of both machines cancel in a row, in some L + 1 answers."""
-        errors = [hub.injected_errors.get(n, {}) for n in guilty]
+        errors = [hub.injected_errors.get(n, {}) for n in faulty]
         entries = [entry for entry in errors[0] if entry in errors[1]]
         values = np.array([[injected[entry] for entry in entries] for injected in errors])
         all_machines = range(1, store.code.machines + 1)
         for machines in combinations(all_machines, store.code.recovery + 1):
-            if entries and set(guilty) <= set(machines):
+            if entries and set(faulty) <= set(machines):
                 checks, tolerances = store.checker.checks(machines)
-                residuals = checks[0, [machines.index(n) for n in guilty]] @ values
+                residuals = checks[0, [machines.index(n) for n in faulty]] @ values
                 largest = np.abs(values).max(axis=0)
                 limit = 2 * tolerances[0, 0] + 1e-12 * largest
                 if ((np.abs(residuals) <= limit) & (largest > 2 * tolerances[0, 0])).any():
@@ -322,7 +322,7 @@ class Campaign:
         return False
 
     def run_honest(self, path: Path, steps: int) -> None:
-        """Run steps with right answers."""
+        """Run steps in which all answers are right."""
         number = 0
         while self.counts["honest", "steps"] < steps and time.monotonic() < self._end:
             number += 1
@@ -335,7 +335,7 @@ class Campaign:
             self.counts["honest", "stores"] += 1
             self.counts["honest", "stores repaired"] += store.is_repaired
             for _ in range(STEPS):
-                if not self.step(store, opened, "honest", []):
+                if not self.run_step(store, opened, "honest", []):
                     break
 
     def run_attacks(self, path: Path, label: str, count: int, machines: int) -> None:
@@ -352,10 +352,10 @@ class Campaign:
                     break
                 self.counts[label, "attacks"] += 1
                 all_machines = np.arange(1, store.code.machines + 1)
-                guilty = self.rng.choice(all_machines, machines, replace=False).tolist()
+                faulty = self.rng.choice(all_machines, machines, replace=False).tolist()
                 hub = opened[1]
                 hub.injected_errors = {}
-                kind, spoil = random_attack(store, guilty, self.rng)
+                kind, spoil = random_attack(store, faulty, self.rng)
 
                 def spoil_and_record(
                     job: Any,
@@ -368,7 +368,7 @@ class Campaign:
                     if result is not values and not job.product.adjoint:
                         k = job.product.columns
                         rows = np.concatenate([np.arange(a, b) for a, b in job.intervals])
-                        wrong = (result - values).reshape(-1, k) / scale_of(store, job)
+                        wrong = (result - values).reshape(-1, k) / term_scale(store, job)
                         injected = hub.injected_errors.setdefault(job.machine, {})
                         for i, j in zip(*np.nonzero(wrong), strict=True):
                             injected[int(rows[i]), int(j)] = float(wrong[i, j])
@@ -379,7 +379,7 @@ class Campaign:
                     hub.injected_errors.clear()
                     name = f"{label} {kind}" if machines == 2 else label
                     self.counts[name, kind] += 1
-                    if not self.step(store, opened, name, guilty):
+                    if not self.run_step(store, opened, name, faulty):
                         break
 
 
@@ -389,7 +389,9 @@ def main() -> int:
     parser.add_argument("--honest", type=int, default=10_000)
     parser.add_argument("--one", type=int, default=2_000)
     parser.add_argument("--two", type=int, default=2_000)
-    parser.add_argument("--seconds", type=float, default=7200, help="start no store after this")
+    parser.add_argument(
+        "--seconds", type=float, default=7200, help="start no store after this time"
+    )
     arguments = parser.parse_args()
     begin = time.monotonic()
     campaign = Campaign(np.random.default_rng(arguments.seed), begin + arguments.seconds)
@@ -403,11 +405,11 @@ def main() -> int:
         print(f"{name:20} largest error {ratio:.2g} of its bound")
     print(f"{time.monotonic() - begin:.0f} s")
     counts = campaign.counts
-    bad = sum(n for (_, outcome), n in counts.items() if outcome == "innocent named")
-    bad += sum(counts["honest", outcome] for outcome in ("refused", "wrong", "wrong adjoint"))
-    bad += counts["one", "wrong"]
-    print(f"{bad} forbidden outcomes")
-    return 1 if bad else 0
+    forbidden = sum(n for (_, outcome), n in counts.items() if outcome == "correct excluded")
+    forbidden += sum(counts["honest", outcome] for outcome in ("refused", "wrong", "wrong adjoint"))
+    forbidden += counts["one", "wrong"]
+    print(f"{forbidden} forbidden outcomes")
+    return 1 if forbidden else 0
 
 
 if __name__ == "__main__":
