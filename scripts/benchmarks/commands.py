@@ -5,8 +5,8 @@
     python scripts/benchmarks/commands.py store --rows 1000000 --columns 256 [--directory DIR]
 
 - help: CPU seconds of `--version` and `--help`, over a program that imports NumPy.
-- run: a run of one step under mpirun, by the clock and in CPU seconds, over a program that imports
-  NumPy and makes a Barrier; and the memory of its largest process.
+- run: a run of one step under mpirun, in seconds and CPU seconds, over a program that imports NumPy
+  and calls Barrier; and the memory of its largest process.
 - store: `encode` of X in the page cache over writing as many bytes, over the products of the code
   alone, and over the slower of these; `verify` over reading the same files, from the page cache and
   from the disk; `repair` of one shard over reading L shards from the page cache and writing one.
@@ -36,7 +36,7 @@ from measure import Figure, ratio, time_in_turns
 
 BARE = "import numpy; from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
 CHUNK = 1 << 20
-# VmHWM, because the peak memory from wait() includes that of the parent, which has forked.
+# VmHWM, because the peak memory from wait() includes that of the parent before exec.
 PROGRAM = """
 import sys, time
 import cec_mpi.store
@@ -55,7 +55,7 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     return parts[options.part](options, directory)
 
 
-def command(arguments: Sequence[object], ranks: int = 0) -> tuple[float, int]:
+def measure_command(arguments: Sequence[object], ranks: int = 0) -> tuple[float, int]:
     """Return seconds of a command after the start of Python, and bytes of its largest process."""
     printed = measure.run([sys.executable, "-c", PROGRAM, *arguments], ranks)
     fields = [line.split()[1:] for line in printed.splitlines() if line.startswith("took ")]
@@ -92,19 +92,21 @@ def run_figures(options: Any, directory: Path) -> list[Figure]:
     ranks, peaks = options.machines + 1, []
     programs = {
         "bare": lambda: measure.run([sys.executable, "-c", BARE], ranks),
-        "run": lambda: peaks.append(command([*arguments, "--overwrite", "--quiet"], ranks)[1]),
+        "run": lambda: peaks.append(
+            measure_command([*arguments, "--overwrite", "--quiet"], ranks)[1]
+        ),
     }
     cpu: measure.Times = {name: [] for name in programs}
 
     def time_program(name: str) -> float:
         before = cpu_seconds()
-        seconds = clock(programs[name])
+        seconds = time_call(programs[name])
         cpu[name].append(cpu_seconds() - before)
         return seconds
 
     candidates = {name: partial(time_program, name) for name in programs}
     times = time_in_turns(candidates, options.turns)
-    cpu = {name: seconds[1:] for name, seconds in cpu.items()}  # without the first turn
+    cpu = {name: seconds[1:] for name, seconds in cpu.items()}  # the first turn is not counted
     return [
         ratio(times, "run", "bare", "a run, seconds", "a bare program"),
         ratio(cpu, "run", "bare", "a run, CPU seconds", "a bare program"),
@@ -122,17 +124,17 @@ def store_figures(options: Any, directory: Path) -> list[Figure]:
 
     def encode() -> float:
         shutil.rmtree(store, ignore_errors=True)
-        read(X)
-        seconds, peak = command(arguments)
+        read_file(X)
+        seconds, peak = measure_command(arguments)
         peaks.append(peak)
         return seconds
 
     def verify(path: Path = store) -> float:
-        return command(["verify", path])[0]
+        return measure_command(["verify", path])[0]
 
     def repair() -> float:
         files[-1].unlink()
-        return command(["repair", store])[0]
+        return measure_command(["repair", store])[0]
 
     encode()
     small = measure.make_store(directory, 60, 60, options.machines, options.recovery)
@@ -141,15 +143,17 @@ def store_figures(options: Any, directory: Path) -> list[Figure]:
     written = [directory / file.name for file in files]
     candidates = {
         "encode": encode,
-        "writing": lambda: fastest(lambda path: write(path, size), written),
-        "products": lambda: multiply(options),
+        "writing": lambda: time_fastest(lambda path: write_file(path, size), written),
+        "products": lambda: time_products(options),
         "start": lambda: verify(small),
-        "reading": lambda: fastest(read, files),
+        "reading": lambda: time_fastest(read_file, files),
         "verify": verify,
-        "reading from the disk": lambda: fastest(read, files, lambda: drop_from_cache(files)),
+        "reading from the disk": lambda: time_fastest(
+            read_file, files, lambda: drop_from_cache(files)
+        ),
         "verify from the disk": lambda: drop_from_cache(files) or verify(),
-        "reading L": lambda: fastest(read, files[: options.recovery]),
-        "writing one": lambda: fastest(lambda path: write(path, size), written[:1]),
+        "reading L": lambda: time_fastest(read_file, files[: options.recovery]),
+        "writing one": lambda: time_fastest(lambda path: write_file(path, size), written[:1]),
         "repair": repair,
     }
     times = time_in_turns(candidates, options.turns)
@@ -175,27 +179,27 @@ def store_figures(options: Any, directory: Path) -> list[Figure]:
     ]
 
 
-def clock(call: Callable[[], object]) -> float:
+def time_call(call: Callable[[], object]) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
-def fastest(
+def time_fastest(
     process: Callable[[Path], object], paths: Sequence[Path], before: Callable[[], object] = int
 ) -> float:
     """Return the seconds to process files, by one thread or by one for each core."""
 
-    def seconds_with(threads: int) -> float:
+    def time_threads(threads: int) -> float:
         before()
         with ThreadPoolExecutor(threads) as pool:
-            return clock(lambda: list(pool.map(process, paths)))
+            return time_call(lambda: list(pool.map(process, paths)))
 
-    return min(seconds_with(threads) for threads in {1, len(os.sched_getaffinity(0))})
+    return min(time_threads(threads) for threads in {1, len(os.sched_getaffinity(0))})
 
 
-def write(path: Path, size: int) -> None:
-    """Write a file of random bytes, which nothing can compress, and remove it."""
+def write_file(path: Path, size: int) -> None:
+    """Write a file of incompressible random bytes, and remove it."""
     data = np.random.default_rng(0).bytes(CHUNK)
     with path.open("wb", buffering=0) as file:
         for offset in range(0, size, CHUNK):
@@ -204,7 +208,7 @@ def write(path: Path, size: int) -> None:
     path.unlink()
 
 
-def read(path: Path) -> None:
+def read_file(path: Path) -> None:
     buffer = bytearray(CHUNK)
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -219,15 +223,15 @@ def drop_from_cache(paths: Sequence[Path]) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def multiply(options: Any) -> float:
-    """Return seconds of the products of all shards, by all cores, in blocks for caches."""
+def time_products(options: Any) -> float:
+    """Return the seconds of the products of all shards, on all cores, in cache-sized blocks."""
     code = cec_mpi.make_code(options.machines, options.recovery, dtype="float32")
     generator = code.generator.astype(np.float32)
     block = CHUNK // (4 * (options.machines + options.recovery))
     parts = np.ones((options.recovery, block), np.float32)
     count = -(-options.rows * options.columns // (options.recovery * block))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return clock(lambda: list(pool.map(lambda _: generator @ parts, range(count))))
+        return time_call(lambda: list(pool.map(lambda _: generator @ parts, range(count))))
 
 
 def add_options(parser: Any) -> None:

@@ -6,7 +6,7 @@
 
 Without ``--device``, `check` and `products` use each library that finds a GPU, and `run` the first.
 
-`check` tries products, precisions, sparse copies, a full card, vectors on the device and commands,
+`check` tries products, precisions, sparse copies, a full GPU, vectors on the device and commands,
 and prints a line for each. `products` prints the speed of products, including the transfer of
 vectors and answers, divided by the speed of a copy on the device. `run` runs 8 machines on a host
 with a GPU and 12 on CPUs, kills the host and lets it join again: makespans over the optimum.
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--seconds", type=float, default=240.0, help="start no measurement after this"
+        "--seconds", type=float, default=240.0, help="start no measurement after this time"
     )
     parser.add_argument("--directory", help="for throwaway stores")
     options = parser.parse_args()
@@ -69,11 +69,13 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="cec-mpi-bench-", dir=options.directory) as name:
         if options.part == "check":
-            return sum(check(device, Path(name) / str(n)) for n, device in enumerate(devices))
+            return sum(
+                check_device(device, Path(name) / str(n)) for n, device in enumerate(devices)
+            )
         if options.part == "products":
-            products(devices, Path(name), options, deadline)
+            measure_products(devices, Path(name), options, deadline)
         else:
-            run(devices[0], Path(name), options, deadline)
+            measure_run(devices[0], Path(name), options, deadline)
     return 0
 
 
@@ -91,7 +93,7 @@ def write_matrix(path: Path, rows: int, columns: int, dtype: str) -> Path:
 # --- check ----------------------------------------------------------------------------------
 
 
-def check(device: Device, directory: Path) -> int:
+def check_device(device: Device, directory: Path) -> int:
     """Check a device, and print a line for each case; return the number of problems."""
     directory.mkdir()
     X = RNG.standard_normal((4096, 700))
@@ -109,12 +111,12 @@ def check(device: Device, directory: Path) -> int:
     cases |= {
         "mixed": partial(check_products, device, float64, X, "double", 1e-12, several),
         "sparse": partial(check_sparse, device, directory),
-        "full card": partial(check_shortage, device),
+        "full GPU": partial(check_shortage, device),
         "vectors": partial(check_vectors, device, float64, X),
         "vectors and shards": partial(check_vectors, device, float64, X, device=device.name),
-        "run": partial(command, *svd, device.name, "--serial", "--out", directory / "serial"),
-        "local": partial(command, *svd, several, "--local", 4, "--out", directory / "local"),
-        "doctor": partial(command, "doctor"),
+        "run": partial(run_command, *svd, device.name, "--serial", "--out", directory / "serial"),
+        "local": partial(run_command, *svd, several, "--local", 4, "--out", directory / "local"),
+        "doctor": partial(run_command, "doctor"),
     }
     problems = 0
     for name, case in cases.items():
@@ -172,26 +174,26 @@ def check_shortage(device: Device) -> str:
             device.empty((2 * total // (8 << 10), 1 << 10), np.dtype(np.float64))
     except ShortageError as error:
         return f"({error})"
-    raise AssertionError("twice the memory was allocated")
+    raise AssertionError("an array of twice the memory was allocated")
 
 
 def check_vectors(device: Device, store: Path, X: Any, /, **options: Any) -> str:
-    """Multiply arrays that are on the device."""
+    """Multiply vectors on the device, and compare the products with NumPy."""
     w, v = RNG.standard_normal(X.shape[1]), RNG.standard_normal((X.shape[0], 3))
     with device.explain_shortage(""), cec_mpi.open_operator(store, **options) as A:
         vector, block = (device.xp.asarray(device.put(x), copy=True) for x in (w, v))
         product, adjoint = A @ vector, A.H @ block
         for result, expected, operand in ((product, X @ w, vector), (adjoint, X.T @ v, block)):
             if type(result) is not type(operand):
-                raise AssertionError(f"{type(operand)} gave {type(result)}")
+                raise AssertionError(f"{type(operand)} returned {type(result)}")
             received = np.empty(expected.shape)
             device.get(result, received)
             np.testing.assert_allclose(received, expected, atol=1e-9)
     return f"({type(product).__module__}, {getattr(product, 'device', '')})"
 
 
-def command(*arguments: object) -> str:
-    """Run a command, which must succeed; return the printed lines about devices."""
+def run_command(*arguments: object) -> str:
+    """Run a command; return the printed lines about devices, or raise if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", "cec_mpi", *map(str, arguments)],
         capture_output=True,
@@ -208,7 +210,7 @@ def command(*arguments: object) -> str:
 # --- products -------------------------------------------------------------------------------
 
 
-def products(devices: list[Device], directory: Path, options: Any, deadline: float) -> None:
+def measure_products(devices: list[Device], directory: Path, options: Any, deadline: float) -> None:
     """Print the rate of each product over that of a copy on the device."""
     columns = options.columns
     print(f"| {options.gigabytes:g} GB | product | GB/s | over a copy |\n|---|---|---:|---:|")
@@ -237,7 +239,7 @@ def print_rates(device: Device, store: Any, dtype: str, options: Any) -> None:
     shard.load([(0, rows)])
     rate = size / (time.perf_counter() - begin)
     print(f"| {device.name} {dtype} | read from the page cache, checked | {rate / 1e9:.1f} | |")
-    first = np.empty((1, 1), dtype)  # to wait for the copy
+    first = np.empty((1, 1), dtype)  # reading it waits for the copy
 
     def copy() -> None:
         copied = device.xp.asarray(shard.device_rows, copy=True)
@@ -280,7 +282,7 @@ def min_seconds(call: Callable[[], object], turns: int) -> float:
 
 @contextmanager
 def join_process(conn: Path, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that joins a run; it is killed at the end."""
+    """Start a process that joins a run; kill it at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "cec_mpi", "join", conn, *map(str, arguments)]
     )
@@ -291,8 +293,8 @@ def join_process(conn: Path, *arguments: object) -> Iterator[subprocess.Popen[by
         process.wait()
 
 
-def run(device: Device, directory: Path, options: Any, deadline: float) -> None:
-    """Print makespans over the optimum of machines of both kinds."""
+def measure_run(device: Device, directory: Path, options: Any, deadline: float) -> None:
+    """Print makespans over the optimum with machines on a GPU and on CPUs."""
     columns, total = options.columns, GPU_MACHINES + CPU_MACHINES
     rows = int(options.gigabytes * 1e9 / 8 / columns)
     file = write_matrix(directory / "X.npy", rows, columns, "float64")
@@ -316,16 +318,16 @@ def run(device: Device, directory: Path, options: Any, deadline: float) -> None:
         begin = time.perf_counter()
         while not records or len(records[-1].available) != machines:
             if time.monotonic() > deadline:
-                raise SystemExit(f"{title}: no time; the last step had {records[-1:]}")
+                raise SystemExit(f"{title}: no time left; the last step had {records[-1:]}")
             step()
         print(f"{title}: after {time.perf_counter() - begin:.1f} s", flush=True)
         seconds = [step() for _ in range(3 * options.turns)][options.turns :]
         last = records[-2 * options.turns :]
-        over = np.median([step.measured_makespan / step.hindsight_makespan for step in last])
+        ratio = np.median([step.measured_makespan / step.hindsight_makespan for step in last])
         makespan = np.median([step.measured_makespan for step in last])
         busy = [f"{seconds / makespan:.2f}" for seconds in last[-1].compute_seconds]
         print(
-            f"{title}: makespan {1e3 * makespan:.2f} ms, {over:.2f} times the optimum; step "
+            f"{title}: makespan {1e3 * makespan:.2f} ms, {ratio:.2f} times the optimum; step "
             f"{1e3 * np.median(seconds):.2f} ms\n  rows of machines {last[-1].rows}\n  time over "
             f"the makespan {busy}",
             flush=True,

@@ -1,4 +1,4 @@
-"""Steps of a host that carries several machines, over a host with one machine and as many rows.
+"""Steps of a host with several machines, over those of a host with one machine and as many rows.
 
     python scripts/benchmarks/hosts.py [--rows 24000] [--columns 1000] [--machines 4]
 
@@ -28,11 +28,11 @@ from measure import Figure, ratio, time_in_turns
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Start both runs, and compare their steps in turns."""
     sizes = options.rows, options.columns
-    X = measure.write_matrix(directory / "X.npy", *sizes, np.float64, options.seed)
+    matrix = measure.write_matrix(directory / "X.npy", *sizes, np.float64, options.seed)
     several, one = f"{options.machines} machines", "1 machine"
     with (
-        start_run(X, directory / "several", options.machines) as first,
-        start_run(X, directory / "one", 1) as second,
+        start_run(matrix, directory / "several", options.machines) as first,
+        start_run(matrix, directory / "one", 1) as second,
     ):
         hosts = {several: first, one: second}
         results: list[Figure] = []
@@ -61,9 +61,9 @@ def figures(options: Any, directory: Path) -> list[Figure]:
 
 
 @contextmanager
-def start_run(X: Path, store: Path, machines: int) -> Iterator[tuple[Any, psutil.Process]]:
+def start_run(matrix: Path, store: Path, machines: int) -> Iterator[tuple[Any, psutil.Process]]:
     """Yield the operator of a run on one host, and the process of the host."""
-    cec_mpi.encode(X, store, machines, 1, scaling="none")
+    cec_mpi.encode(matrix, store, machines, 1, scaling="none")
     conn = store.with_suffix(".json")
     with cec_mpi.open_operator(store, accept=conn, wait=True) as operator:
         operator.start()

@@ -37,19 +37,19 @@ class Scenario:
 
     name: str
     machines: int = 20
-    copies: int = 10
+    recovery: int = 10
     noise: float = 0.05  # standard deviation of the log of each measured time
     drift: float = 0.0  # standard deviation of the steps of a random walk of log speeds
     changed: tuple[int, ...] = ()  # machines, from 0, whose speed changes at step CHANGE
     factor: float = 0.5  # by which this speed changes
     absent: tuple[int, ...] = ()  # machines that are absent from step CHANGE to step RETURN
     return_factor: float = 1.0  # by which their speed changes at their return
-    overhead: float = 0.0  # of each call, in times of a whole shard
+    overhead: float = 0.0  # of each call, in units of the time of a whole shard
     seconds: float = 0.0  # additional seconds of each call
     availability: float = 1.0  # probability of being available
     outliers: float = 0.0  # probability of a time 100 times as long
     late: tuple[int, ...] = ()  # machines that take 100 times as long in one step of 60
-    common: float = 0.0  # standard deviation of the log of a factor of all times of a step
+    common_noise: float = 0.0  # standard deviation of the log of a factor of all times of a step
     rows: int = 600  # per shard
 
     def windows(self) -> dict[str, slice]:
@@ -82,7 +82,7 @@ SCENARIOS = [
     Scenario("2 back at 3", absent=(4, 5), return_factor=3.0),
     Scenario("drift 2%", drift=0.02),
     Scenario("drift 5%", drift=0.05),
-    Scenario("common factor 30%", common=0.3),
+    Scenario("common factor 30%", common_noise=0.3),
     Scenario("50% up, noise 10%", noise=0.1, availability=0.5),
     Scenario("a third, calls cost", 6, 3, 0.1, changed=(3,), factor=1 / 3, seconds=2e-3, rows=4000),
 ]
@@ -93,17 +93,17 @@ class LearnedSpeeds:
 
     def __init__(self, scenario: Scenario) -> None:
         self.estimator = SpeedEstimator(
-            CodedDemand(scenario.machines, scenario.copies, scenario.rows)
+            CodedDemand(scenario.machines, scenario.recovery, scenario.rows)
         )
         self.last: tuple[float, ...] = ()
         self.changes = 0
 
-    def speeds(self, available: NDArray[np.int64], *_: Any) -> Floats:
+    def plan_speeds(self, available: NDArray[np.int64], *_: Any) -> Floats:
         """Return the speeds of all machines for the plan of a step."""
-        published = self.estimator.plan_speeds(tuple((available + 1).tolist()))
-        self.changes += published is not self.last
-        self.last = published
-        return np.array(published)
+        speeds = self.estimator.plan_speeds(tuple((available + 1).tolist()))
+        self.changes += speeds is not self.last
+        self.last = speeds
+        return np.array(speeds)
 
     def observe(self, rows: Floats, seconds: Floats) -> None:
         """Record the measured times of a step."""
@@ -116,10 +116,11 @@ class AverageSpeeds:
     def __init__(self, scenario: Scenario) -> None:
         self.rates = np.full(scenario.machines, np.nan)
 
-    def speeds(self, *_: Any) -> Floats:
+    def plan_speeds(self, *_: Any) -> Floats:
         """Return the speeds of all machines for the plan of a step."""
-        known = self.rates[~np.isnan(self.rates)]
-        return np.where(np.isnan(self.rates), np.median(known) if known.size else 1.0, self.rates)
+        measured = self.rates[~np.isnan(self.rates)]
+        default = np.median(measured) if measured.size else 1.0
+        return np.where(np.isnan(self.rates), default, self.rates)
 
     def observe(self, rows: Floats, seconds: Floats) -> None:
         """Record the measured times of a step."""
@@ -134,38 +135,40 @@ class OracleSpeeds:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
 
-    def speeds(self, available: NDArray[np.int64], speeds: Floats, overheads: Floats) -> Floats:
+    def plan_speeds(
+        self, available: NDArray[np.int64], speeds: Floats, overheads: Floats
+    ) -> Floats:
         """Return the speeds of all machines for the plan of a step."""
         rows = self.scenario.rows
-        time = min_makespan(speeds[available], overheads[available], self.scenario.copies, rows)
+        time = min_makespan(speeds[available], overheads[available], self.scenario.recovery, rows)
         loads = np.clip(speeds * time - overheads, 0.0, rows)
-        # With these speeds the machines with a part of their shard end together, in `time`; the
-        # others are fast enough for all of theirs.
+        # With these speeds, machines with a part of their shard all finish at `time`; the others
+        # are fast enough for their whole shards.
         return np.where(loads < rows, np.maximum(loads, 1e-9), speeds * time) / time
 
     def observe(self, rows: Floats, seconds: Floats) -> None:
         """Do nothing, because the true speeds are known."""
 
 
-def min_makespan(speeds: Floats, overheads: Floats, copies: int, rows: int) -> float:
+def min_makespan(speeds: Floats, overheads: Floats, recovery: int, rows: int) -> float:
     """Return the least makespan if rows can be divided, by bisection."""
     low, high = 0.0, float(np.max((overheads + rows) / speeds))
     for _ in range(60):
         middle = (low + high) / 2
-        if np.clip(speeds * middle - overheads, 0, rows).sum() < copies * rows:
+        if np.clip(speeds * middle - overheads, 0, rows).sum() < recovery * rows:
             low = middle
         else:
             high = middle
     return high
 
 
-def run(
-    make: Callable[[Scenario], Any], scenario: Scenario, seed: int, steps: int
+def simulate(
+    make_estimator: Callable[[Scenario], Any], scenario: Scenario, seed: int, steps: int
 ) -> tuple[Floats, Any]:
     """Return the regret of each step, and the estimator at the end."""
     rng = np.random.default_rng([seed, 999])
     speeds = rng.uniform(1, 4, scenario.machines) * scenario.rows * 20
-    estimator, regrets = make(scenario), np.zeros(steps)
+    estimator, regrets = make_estimator(scenario), np.zeros(steps)
     for step in range(steps):
         if step == CHANGE:
             speeds[list(scenario.changed)] *= scenario.factor
@@ -178,28 +181,30 @@ def run(
             speeds[list(scenario.absent)] *= scenario.return_factor
         if scenario.availability < 1:
             is_available = rng.random(scenario.machines) < scenario.availability
-            is_available[: scenario.copies] = True
+            is_available[: scenario.recovery] = True
             available = np.flatnonzero(is_available)
         factors = np.exp(rng.normal(0, scenario.noise, scenario.machines))
         if scenario.outliers:
             factors[rng.random(scenario.machines) < scenario.outliers] *= 100
         if step % 60 == 50:
             factors[list(scenario.late)] *= 100
-        common = np.exp(rng.normal(0, scenario.common)) if scenario.common else 1.0
+        common = np.exp(rng.normal(0, scenario.common_noise)) if scenario.common_noise else 1.0
         overheads = scenario.overhead * scenario.rows + scenario.seconds * speeds
-        planned = estimator.speeds(available, speeds, overheads)
+        planned_speeds = estimator.plan_speeds(available, speeds, overheads)
         machines = (available + 1).tolist()
-        plan = plan_step(machines, planned.tolist(), scenario.copies, scenario.rows)
+        plan = plan_step(machines, planned_speeds.tolist(), scenario.recovery, scenario.rows)
         rows = plan.assignment.row_counts(scenario.machines).astype(float)
         seconds = (overheads + rows) / speeds * factors * common * (rows > 0)
-        best = min_makespan(speeds[available], overheads[available], scenario.copies, scenario.rows)
+        best = min_makespan(
+            speeds[available], overheads[available], scenario.recovery, scenario.rows
+        )
         regrets[step] = seconds.max() / (best * common) - 1
         estimator.observe(rows, seconds)
     return regrets, estimator
 
 
 def steps_until_noticed(scenario: Scenario, seed: int) -> float:
-    """Return the steps until the logarithm of a halved speed is half-way; inf if never."""
+    """Return the steps until the logarithm of a halved speed is half-way, or inf."""
     rng, changed = np.random.default_rng([seed, 999]), seed % scenario.machines
     speeds = rng.uniform(1, 4, scenario.machines) * scenario.rows * 20
     learned, machines = LearnedSpeeds(scenario), np.arange(scenario.machines)
@@ -207,14 +212,14 @@ def steps_until_noticed(scenario: Scenario, seed: int) -> float:
     for step in range(CHANGE + 100):
         if step == CHANGE:
             speeds[changed] /= 2
-        estimates = learned.speeds(machines)
+        estimates = learned.plan_speeds(machines)
         if (
             step > CHANGE
             and estimates[changed] / np.median(np.delete(estimates, changed)) < half_way
         ):
             return step - CHANGE
         plan = plan_step(
-            (machines + 1).tolist(), estimates.tolist(), scenario.copies, scenario.rows
+            (machines + 1).tolist(), estimates.tolist(), scenario.recovery, scenario.rows
         )
         rows = plan.assignment.row_counts(scenario.machines).astype(float)
         learned.observe(
@@ -230,8 +235,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=320)
-    parser.add_argument("--only", default="", help="scenarios whose names contain this")
-    parser.add_argument("--seconds", type=float, default=3600, help="start no scenario after this")
+    parser.add_argument(
+        "--only", default="", help="run only scenarios whose names contain this text"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3600, help="start no scenario after this time"
+    )
     options = parser.parse_args()
     seeds = range(options.seed, options.seed + options.seeds)
     deadline = time.monotonic() + options.seconds
@@ -246,8 +255,8 @@ def main() -> None:
         if time.monotonic() > deadline:
             break
         results, changes = [], 0
-        for make in (LearnedSpeeds, AverageSpeeds, OracleSpeeds):
-            runs = [run(make, scenario, seed, options.steps) for seed in seeds]
+        for make_estimator in (LearnedSpeeds, AverageSpeeds, OracleSpeeds):
+            runs = [simulate(make_estimator, scenario, seed, options.steps) for seed in seeds]
             results.append(100 * np.array([regrets for regrets, _ in runs]))
             changes += sum(getattr(estimator, "changes", 0) for _, estimator in runs)
         average = np.median if scenario.outliers or scenario.late else np.mean

@@ -33,14 +33,14 @@ from measure import Figure, ratio, time_steps
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Return the figures of the selected part."""
     if options.part == "vectors":
-        return vectors(options, directory)
+        return vector_figures(options, directory)
     sizes = options.rows, options.columns, options.machines, options.recovery
     store = measure.make_store(directory, *sizes, options.seed)
     with threadpool_limits(1):
-        return {"steps": steps, "events": events}[options.part](options, store)
+        return {"steps": step_figures, "events": event_figures}[options.part](options, store)
 
 
-def steps(options: Any, store: Path) -> list[Figure]:
+def step_figures(options: Any, store: Path) -> list[Figure]:
     equal_speeds = (1.0,) * options.machines
     w, v = np.ones(options.columns), np.ones(options.rows)
     with ExitStack() as stack:
@@ -62,7 +62,7 @@ def steps(options: Any, store: Path) -> list[Figure]:
             "X w, recorded, speeds learned": partial(
                 open_operator("learn", "learned.jsonl").matvec, w
             ),
-            "products": products(store, options.machines, w),
+            "products": make_products(store, options.machines, w),
         }
         times: measure.Times = {}
         cpu: measure.Times = {}
@@ -78,7 +78,7 @@ def steps(options: Any, store: Path) -> list[Figure]:
     return ratios + least + [measure.figure(name, times[name], "s") for name in calls]
 
 
-def products(path: Path, machines: int, w: np.ndarray) -> Any:
+def make_products(path: Path, machines: int, w: np.ndarray) -> Any:
     """Return a function that computes the products of all machines of a step with NumPy."""
     store = cec_mpi.open_store(path)
     recovery, rows = store.manifest.code.recovery, store.manifest.rows_per_shard
@@ -98,14 +98,14 @@ def products(path: Path, machines: int, w: np.ndarray) -> Any:
     return step
 
 
-def events(options: Any, store: Path) -> list[Figure]:
+def event_figures(options: Any, store: Path) -> list[Figure]:
     rng = np.random.default_rng(options.seed)
     all_machines = np.arange(1, options.machines + 1)
     speeds = tuple(rng.uniform(1, 4, options.machines))
     results = []
     with cec_mpi.open_operator(store, None, speeds=speeds) as X:
         for group in np.array_split(all_machines, options.machines // options.recovery):
-            X.available = set(group.tolist())  # each machine reads all of its rows
+            X.available = set(group.tolist())  # each machine loads all of its rows
             X.matvec(np.ones(options.columns))
         sets: list[set[int]] = []
         for name, product, length in ("X w", X.matvec, 1), ("X'v", X.rmatvec, 0):
@@ -133,8 +133,8 @@ def events(options: Any, store: Path) -> list[Figure]:
     return results
 
 
-def vectors(options: Any, directory: Path) -> list[Figure]:
-    """Measure products with the identity, which are copies: the rest is handling of vectors."""
+def vector_figures(options: Any, directory: Path) -> list[Figure]:
+    """Measure products with the identity, which only copy: the rest is the cost of vectors."""
     matrix = identity(options.rows, format="csr")
     cec_mpi.encode(matrix, directory / "store", 2, copies=2)
     v, results = np.random.default_rng(options.seed).random(options.rows), []
@@ -142,10 +142,10 @@ def vectors(options: Any, directory: Path) -> list[Figure]:
         for name in ("matvec", "rmatvec"):
             with cec_mpi.open_operator(directory / "store", None, speeds=(1.0, 1.0)) as X:
                 X.start()
-                begin = anonymous_memory()
+                before = anonymous_memory()
                 results = [getattr(X, name)(v)]
                 results[0] = getattr(X, name)(v)
-                memory = (anonymous_memory() - begin) / v.nbytes
+                memory = (anonymous_memory() - before) / v.nbytes
                 calls = {"ours": partial(getattr(X, name), v), "SciPy": lambda: matrix @ v}
                 candidates = {
                     candidate: measure.make_timer(call) for candidate, call in calls.items()

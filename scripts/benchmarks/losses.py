@@ -36,7 +36,7 @@ from helpers.recording import MemoryRecorder
 from measure import Figure, ratio
 
 ROOT = Path(__file__).parents[2]
-FIRST = "10.77.0.1"  # the address of node1
+FIRST_ADDRESS = "10.77.0.1"  # of node1
 SIZES = 2000, 50, 3, 2  # rows, columns, machines, recovery threshold
 TASKS = 20  # in a round
 DASK = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-nanny", "--no-dashboard"]
@@ -49,7 +49,7 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     store = measure.make_store(directory, *SIZES, options.seed)
     losses = options.losses.split(",")
     net = directory / "net"
-    _hosts("up", 2, net)
+    _run_hosts_script("up", 2, net)
     try:
         with _start_cec_mpi(net, directory, store) as ours, _start_dask(net, directory) as dask:
             candidates: dict[str, Callable[[], tuple[float, float, float]]] = {}
@@ -68,7 +68,7 @@ def figures(options: Any, directory: Path) -> list[Figure]:
                     cpu[name.split()[0]].append(cpu_seconds)
                     loss_times[name].append(loss_seconds)
     finally:
-        _hosts("down", net)
+        _run_hosts_script("down", net)
     text = "from the start of a machine to its first step"
     results = [
         ratio(joins, "cec_mpi", "Dask", text, "Dask's worker to its first task"),
@@ -104,7 +104,7 @@ def _join_and_lose(
         time.sleep(1.0)  # until speeds are learned
         lost_at = time.monotonic()
         if loss == "cut":
-            _hosts("link", net, "node2", "cut", "yes")
+            _run_hosts_script("link", net, "node2", "cut", "yes")
         for child in processes if loss != "cut" else ():
             child.send_signal(signal.SIGKILL if loss == "kill" else signal.SIGSTOP)
         noticed, is_present = next(changes)
@@ -114,11 +114,11 @@ def _join_and_lose(
             child.kill()
         process.wait()
         if loss == "cut":
-            _hosts("link", net, "node2", "cut", "no")
+            _run_hosts_script("link", net, "node2", "cut", "no")
     return joined - begin, cpu_seconds, noticed - lost_at
 
 
-def _hosts(*arguments: object) -> None:
+def _run_hosts_script(*arguments: object) -> None:
     subprocess.run([ROOT / "scripts" / "hosts", *map(str, arguments)], check=True)
 
 
@@ -126,7 +126,7 @@ def _hosts(*arguments: object) -> None:
 def _run_on_first_host(
     net: Path, directory: Path, *arguments: object
 ) -> Iterator[Iterator[tuple[float, bool]]]:
-    """Run this script on the first host; yield times when the joined machine comes or goes."""
+    """Run this script on the first host; yield the times when a machine has joined or is lost."""
     command = [ROOT / "scripts" / "hosts", "on", net, "node1", sys.executable, __file__]
     process = subprocess.Popen(
         [*command, "--on-first-host", *map(str, arguments)],
@@ -140,7 +140,7 @@ def _run_on_first_host(
     lines = (line for line in process.stdout if line.startswith("["))
     changes = (tuple(json.loads(line)) for line in lines)
     try:
-        next(changes)  # the first step is done
+        next(changes)  # after the first step
         yield changes
     finally:
         for child in psutil.Process(process.pid).children(recursive=True):
@@ -157,25 +157,25 @@ def _start_cec_mpi(net: Path, directory: Path, store: Path) -> Iterator[Any]:
 @contextmanager
 def _start_dask(net: Path, directory: Path) -> Iterator[Any]:
     with _run_on_first_host(net, directory, "Dask") as changes:
-        arguments = ["--local-directory", directory / "dask", f"tcp://{FIRST}:8786"]
+        arguments = ["--local-directory", directory / "dask", f"tcp://{FIRST_ADDRESS}:8786"]
         yield changes, [*DASK, *arguments]
 
 
-def report_changes() -> Callable[[bool], None]:
+def make_reporter() -> Callable[[bool], None]:
     """Return a function that prints the time when the presence of the joined machine changes."""
-    before: list[bool] = []
+    last: list[bool] = []
 
     def report(is_present: bool) -> None:
-        if before != [is_present]:
+        if last != [is_present]:
             print(json.dumps([time.monotonic(), is_present]), flush=True)
-            before[:] = [is_present]
+            last[:] = [is_present]
 
     return report
 
 
 def run_master(store: str) -> None:
     """Run the master with two machines on this host."""
-    report, recorder = report_changes(), MemoryRecorder()
+    report, recorder = make_reporter(), MemoryRecorder()
     with cec_mpi.open_operator(store, accept="conn", local=2, recorder=recorder) as X:
         w = np.ones(X.shape[1])
         while True:
@@ -188,14 +188,19 @@ def run_scheduler() -> None:
     """Run the scheduler of Dask with two workers on this host."""
     from distributed import Client, LocalCluster, get_worker
 
-    options = {"n_workers": 2, "threads_per_worker": 1, "host": FIRST, "scheduler_port": 8786}
-    report, is_present = report_changes(), False
+    options = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "host": FIRST_ADDRESS,
+        "scheduler_port": 8786,
+    }
+    report, is_present = make_reporter(), False
     with (
         LocalCluster(**options, dashboard_address=None, silence_logs=logging.ERROR) as cluster,
         Client(cluster) as client,
     ):
         client.wait_for_workers(2)
-        own = set(cluster.scheduler.workers)
+        local_workers = set(cluster.scheduler.workers)
 
         def work(_: int) -> str:
             np.ones(10**5).sum()
@@ -203,8 +208,8 @@ def run_scheduler() -> None:
 
         while True:
             addresses = set(client.gather(client.map(work, range(TASKS), pure=False)))
-            is_present = bool(addresses - own) or (
-                is_present and bool(set(cluster.scheduler.workers) - own)
+            is_present = bool(addresses - local_workers) or (
+                is_present and bool(set(cluster.scheduler.workers) - local_workers)
             )
             report(is_present)
 

@@ -4,7 +4,7 @@
 
 The bare loop sends as many bytes of w to each of as many processes, and receives as many bytes of
 answers, through the same kind of socket. X w of 600 x 600, L = 3. Prints for N machines the least
-microseconds of a step, and the cost of each further machine above the bare loop.
+microseconds of a step, and the cost of each additional machine above the bare loop.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def figures(options: Any, directory: Path) -> list[Figure]:
             if candidate != "bare" and machines != first:
                 few, many = (least[candidate, n] - least["bare", n] for n in (first, machines))
                 increase = 1e6 * (many - few) / (machines - first)
-                results.append(figure(f"{name}, each further machine", [increase], "us", "bare"))
+                results.append(figure(f"{name}, each additional machine", [increase], "us", "bare"))
     return results
 
 
-def least_cpu(step: Any, steps: int) -> float:
+def least_cpu_seconds(step: Any, steps: int) -> float:
     """Return the CPU seconds of a step in this process, the least of ten parts."""
     results = []
     for _ in range(PARTS):
@@ -64,16 +64,16 @@ def least_cpu(step: Any, steps: int) -> float:
     return min(results)
 
 
-def cpu_of_products(store: str, machines: int, steps: int) -> float:
-    """Return the CPU seconds of X w."""
+def measure_products(store: str, machines: int, steps: int) -> float:
+    """Return the CPU seconds of a step of X w."""
     options = {"local": machines, "threads": 1, "speeds": (1.0,) * machines}
     with cec_mpi.open_operator(store, **options) as X:
         w = np.ones(X.shape[1])
         X.matvec(w)
-        return least_cpu(lambda: X.matvec(w), steps)
+        return least_cpu_seconds(lambda: X.matvec(w), steps)
 
 
-def bare(machines: int, steps: int, rows: int, columns: int) -> float:
+def measure_bare_loop(machines: int, steps: int, rows: int, columns: int) -> float:
     """Return the CPU seconds of sending w to all processes, and receiving their answers."""
     import zmq
 
@@ -83,20 +83,20 @@ def bare(machines: int, steps: int, rows: int, columns: int) -> float:
         router.bind(address)
         arguments = [sys.executable, __file__, ECHO, address, str(8 * rows // machines)]
         processes = [subprocess.Popen(arguments) for _ in range(machines)]
-        names = [router.recv_multipart()[0] for _ in processes]
+        identities = [router.recv_multipart()[0] for _ in processes]
         message = bytes(8 * columns)
 
         def step() -> None:
-            for name in names:
-                router.send(name, zmq.SNDMORE)
+            for identity in identities:
+                router.send(identity, zmq.SNDMORE)
                 router.send(message)
-            for _ in names:
+            for _ in identities:
                 router.recv_multipart(copy=False)
 
         step()
-        results = least_cpu(step, steps)
-        for name in names:
-            router.send_multipart([name, b""])
+        results = least_cpu_seconds(step, steps)
+        for identity in identities:
+            router.send_multipart([identity, b""])
         for process in processes:
             process.wait()
         router.close()
@@ -126,9 +126,9 @@ def add_options(parser: Any) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [OURS]:
-        print(json.dumps(cpu_of_products(sys.argv[2], *map(int, sys.argv[3:5]))))
+        print(json.dumps(measure_products(sys.argv[2], *map(int, sys.argv[3:5]))))
     elif sys.argv[1:2] == [BARE]:
-        print(json.dumps(bare(*map(int, sys.argv[3:7]))))
+        print(json.dumps(measure_bare_loop(*map(int, sys.argv[3:7]))))
     elif sys.argv[1:2] == [ECHO]:
         echo(sys.argv[2], int(sys.argv[3]))
     else:

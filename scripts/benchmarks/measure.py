@@ -55,16 +55,16 @@ def time_in_turns(candidates: Mapping[str, Callable[[], float]], turns: int) -> 
 def make_timer(call: Callable[[], object], calls: int = 1) -> Callable[[], float]:
     """Return a candidate for `time_in_turns`: mean seconds of a call, the least of three series."""
 
-    def once() -> float:
+    def time_calls() -> float:
         begin = time.perf_counter()
         for _ in range(calls):
             call()
         return (time.perf_counter() - begin) / calls
 
-    return lambda: min(once() for _ in range(3))
+    return lambda: min(time_calls() for _ in range(3))
 
 
-def median_of(call: Callable[[], object], calls: int) -> float:
+def median_seconds(call: Callable[[], object], calls: int) -> float:
     """Return the median seconds of a call, after three calls that are not counted."""
     ends = [time.perf_counter()]
     for _ in range(3 + calls):
@@ -78,7 +78,7 @@ def time_steps(call: Any, steps: int) -> tuple[float, float]:
     cpu, medians = [], []
     for _ in range(10):
         begin, calls = time.process_time(), max(1, steps // 10)
-        medians.append(median_of(call, calls))
+        medians.append(median_seconds(call, calls))
         cpu.append((time.process_time() - begin) / (3 + calls))
     return float(np.median(medians)), min(cpu)
 
@@ -111,7 +111,7 @@ def make_store(
     seed: int = 0,
     **options: Any,
 ) -> Path:
-    """Encode random numbers, unless the store exists; return its path."""
+    """Encode a random matrix, unless the store exists; return the path of the store."""
     store = directory / f"store-{rows}-{columns}-{machines}-{recovery}"
     if not store.exists():
         X = np.random.default_rng(seed).random((rows, columns))
@@ -133,7 +133,7 @@ def write_matrix(path: Path, rows: int, columns: int, dtype: Any, seed: int) -> 
 def run(arguments: Sequence[object], ranks: int = 0, package: Path = Path()) -> str:
     """Run a command, under mpirun if it has ranks, and return its output; raise if it fails.
 
-    With `package`, the path of another clone, its package is used.
+    If `package` is the path of another clone, the command uses the package there.
     """
     launcher = ["mpirun", "-n", ranks] if ranks else []
     variables = ONE_THREAD | ({"PYTHONPATH": str(package.absolute())} if package.name else {})
@@ -167,7 +167,7 @@ def main(
     Parameters
     ----------
     description : str
-        The help.
+        Text of the help.
     figures : callable
         Takes the options and an empty directory, and returns the figures.
     add_options : callable
@@ -197,13 +197,13 @@ def main(
     result = {
         "figures": results,
         "settings": settings,
-        "computer": _computer(),
+        "computer": _describe_computer(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     old = json.loads(options.compare.read_text()) if options.compare else None
-    print(json.dumps(result) if options.json else table(result))
+    print(json.dumps(result) if options.json else format_table(result))
     if old is not None:
-        print("\n".join(worse(old["figures"], results)), file=sys.stderr)
+        print("\n".join(list_regressions(old["figures"], results)), file=sys.stderr)
 
 
 def _exit(number: int, _: object) -> None:
@@ -212,7 +212,7 @@ def _exit(number: int, _: object) -> None:
     )
 
 
-def table(result: Mapping[str, Any]) -> str:
+def format_table(result: Mapping[str, Any]) -> str:
     """Return the figures as a table in Markdown, followed by the settings and the computer."""
     lines = ["| | over | median | quartiles | |", "|---|---|---:|---:|---|"]
     for item in result["figures"]:
@@ -224,7 +224,7 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", f"{context_text}; {result['date']}"])
 
 
-def worse(old: Sequence[Figure], new: Sequence[Figure]) -> list[str]:
+def list_regressions(old: Sequence[Figure], new: Sequence[Figure]) -> list[str]:
     """Return a line for each ratio whose quartiles are worse than the old quartiles."""
     before = {(item["name"], item["over"]): item["quartiles"] for item in old if not item["unit"]}
     lines = []
@@ -236,7 +236,7 @@ def worse(old: Sequence[Figure], new: Sequence[Figure]) -> list[str]:
     return lines or ["no ratio is worse by more than the quartiles"]
 
 
-def _computer() -> dict[str, str]:
+def _describe_computer() -> dict[str, str]:
     names = [
         line.partition(": ")[2]
         for line in Path("/proc/cpuinfo").read_text().splitlines()

@@ -20,7 +20,7 @@ import numpy as np
 import cec_mpi
 import measure
 from cec_mpi.records import Recorder
-from commands import command
+from commands import measure_command
 from measure import Figure, ratio, time_in_turns
 
 SHORT_RUN_STEPS = 200
@@ -31,15 +31,17 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     """Return the figures of the records of one run."""
     records, page = directory / "run" / "steps.jsonl", directory / "report.html"
     records.parent.mkdir()
-    repeat(record_short_run(options, directory), records, options.steps)
+    write_long_run(record_short_run(options, directory), records, options.steps)
     peaks: list[int] = []
 
     def report() -> float:
-        seconds, peak = command(["report", records.parent, "--out", page, "-q"])
+        seconds, peak = measure_command(["report", records.parent, "--out", page, "-q"])
         peaks.append(peak)
         return seconds
 
-    times = time_in_turns({"report": report, "parsing": lambda: parse(records)}, options.turns)
+    times = time_in_turns(
+        {"report": report, "parsing": lambda: time_parsing(records)}, options.turns
+    )
     return [
         ratio(times, "report", "parsing"),
         *(measure.figure(name, seconds, "s") for name, seconds in times.items()),
@@ -69,19 +71,19 @@ def record_short_run(options: Any, directory: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def repeat(lines: list[dict[str, Any]], path: Path, steps: int) -> None:
+def write_long_run(lines: list[dict[str, Any]], path: Path, steps: int) -> None:
     """Write the records of a long run, which repeat those of a short one."""
     header, *short_run = lines
-    began = datetime(2026, 1, 1, tzinfo=UTC)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
     with path.open("wb") as file:
-        file.write(msgspec.json.encode(header | {"started": began.isoformat()}) + b"\n")
+        file.write(msgspec.json.encode(header | {"started": start.isoformat()}) + b"\n")
         for step in range(steps):
-            at = (began + timedelta(milliseconds=10 * step)).isoformat(timespec="milliseconds")
-            line = short_run[step % len(short_run)] | {"step": step, "tick": step, "time": at}
+            end = (start + timedelta(milliseconds=10 * step)).isoformat(timespec="milliseconds")
+            line = short_run[step % len(short_run)] | {"step": step, "tick": step, "time": end}
             file.write(msgspec.json.encode(line) + b"\n")
 
 
-def parse(path: Path) -> float:
+def time_parsing(path: Path) -> float:
     begin = time.perf_counter()
     with path.open("rb", buffering=1 << 20) as file:
         for line in file:

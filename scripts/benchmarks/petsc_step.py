@@ -13,11 +13,11 @@ from scipy.sparse import load_npz
 
 comm, X = PETSc.COMM_WORLD, load_npz(sys.argv[1])
 target_nnz = [X.nnz * k // comm.size for k in (comm.rank, comm.rank + 1)]
-first, last = X.indptr.searchsorted(target_nnz)  # so that all ranks have about as many nonzeros
+first, last = X.indptr.searchsorted(target_nnz)  # so that ranks have about equally many nonzeros
 last = X.shape[0] if comm.rank + 1 == comm.size else last
-own_rows = X[first:last]
+local_rows = X[first:last]
 sizes = (last - first, X.shape[0]), (None, X.shape[1])
-csr = own_rows.indptr, own_rows.indices, own_rows.data
+csr = local_rows.indptr, local_rows.indices, local_rows.data
 matrix = PETSc.Mat().createAIJ(size=sizes, csr=csr, comm=comm)
 w, y = matrix.createVecs()
 w.set(1.0)

@@ -28,10 +28,10 @@ MAX_CYCLIC_SIZE = 1 << 24  # N L of a cyclic plan; larger ones take seconds and 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Return the figures of the selected part."""
-    return list({"seconds": seconds, "makespan": makespan}[options.part](options))
+    return list({"seconds": time_figures, "makespan": makespan_figures}[options.part](options))
 
 
-def seconds(options: Any) -> Iterator[Figure]:
+def time_figures(options: Any) -> Iterator[Figure]:
     rng = np.random.default_rng(options.seed)
     machine_count = options.machines
     kinds = {
@@ -53,7 +53,7 @@ def seconds(options: Any) -> Iterator[Figure]:
             yield measure.figure(name, times["heterogeneous"], "s")
 
 
-def makespan(options: Any) -> Iterator[Figure]:
+def makespan_figures(options: Any) -> Iterator[Figure]:
     rng = np.random.default_rng(options.seed)
     speeds = [1.0 + n % 2 for n in range(options.machines)]
     for recovery in options.recovery:

@@ -30,7 +30,7 @@ from cec_mpi.records import Recorder
 from measure import Figure, figure, make_timer, ratio, time_in_turns
 
 SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes of rows in one call of NumPy
-MAX_SPARES = 10  # machines in addition to L, which are at most L
+MAX_SPARES = 10  # machines in addition to L; at most L
 
 Calls = dict[str, Callable[[], object]]
 
@@ -58,7 +58,7 @@ def make_shard(options: Any, directory: Path, columns: int) -> Any:
     return shard
 
 
-def shard_product(
+def make_shard_product(
     shard: Any, k: int, adjoint: bool, intervals: Any, dtype: Any
 ) -> Callable[[], object]:
     rows, columns = shard.rows.shape
@@ -77,9 +77,9 @@ def vector_figures(options: Any, shard: Any) -> Iterator[Figure]:
                 continue
             intervals = list(pairwise(bounds))
             for product, adjoint in ("X w", False), ("X'v", True):
-                numpy_calls = numpy_products(X, adjoint, intervals, dtype)
+                numpy_calls = make_numpy_products(X, adjoint, intervals, dtype)
                 calls = {
-                    "ours": shard_product(shard, 1, adjoint, intervals, dtype),
+                    "ours": make_shard_product(shard, 1, adjoint, intervals, dtype),
                     "read": lambda intervals=intervals: [
                         X[a:b].reshape(-1).max() for a, b in intervals
                     ],
@@ -94,7 +94,7 @@ def vector_figures(options: Any, shard: Any) -> Iterator[Figure]:
                 yield ratio(times, "ours", "read", name, "a plain read", speed=True)
 
 
-def numpy_products(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> Calls:
+def make_numpy_products(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> Calls:
     """Return calls of NumPy's routines, which convert rows of another dtype slab by slab."""
     row_bytes = X.shape[1] * dtype.itemsize
     heights = {max(1, size // row_bytes) for size in SLABS}
@@ -102,7 +102,7 @@ def numpy_products(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> 
         heights.add(len(X))
     routines = (np.dot,) if adjoint or X.dtype != dtype else (np.dot, np.vecdot)
     return {
-        f"{routine.__name__}, {height} rows": slab_product(
+        f"{routine.__name__}, {height} rows": make_slab_product(
             X, adjoint, intervals, dtype, height, routine
         )
         for height in heights
@@ -110,10 +110,10 @@ def numpy_products(X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any) -> 
     }
 
 
-def slab_product(
+def make_slab_product(
     X: np.ndarray, adjoint: bool, intervals: Any, dtype: Any, height: int, routine: Any
 ) -> Callable[[], None]:
-    """Return a function that multiplies with this number of rows in each call of NumPy."""
+    """Return a function that multiplies `height` rows in each call of NumPy."""
     columns = X.shape[1]
     operand = np.ones(len(X) if adjoint else columns, dtype)
     out = np.empty(columns) if adjoint else np.empty(len(X), dtype)
@@ -144,7 +144,8 @@ def block_figures(options: Any, shard: Any) -> Iterator[Figure]:
     for product, adjoint in ("X W", False), ("X'V", True):
         vector = np.ones(X.shape[0 if adjoint else 1], X.dtype)
         calls = {
-            k: shard_product(shard, k, adjoint, all_rows, X.dtype) for k in (1, *options.vectors)
+            k: make_shard_product(shard, k, adjoint, all_rows, X.dtype)
+            for k in (1, *options.vectors)
         }
         candidates = {str(k): make_timer(call) for k, call in calls.items()}
         dot = (vector, X) if adjoint else (X, vector)
@@ -189,12 +190,12 @@ def time_decoding(store: Path, blocks: list[int], **options: Any) -> float:
     """Return the seconds of decoding, the least of five steps; append the number of blocks."""
     seconds: list[float] = []
 
-    def watch(record: Any) -> None:
+    def add_record(record: Any) -> None:
         seconds.append(record.decode_seconds)
         blocks.append(len({bound for interval in record.assignment for bound in interval}) - 1)
 
     # One operator at a time, because the number of BLAS threads is a setting of the process.
-    with cec_mpi.open_operator(store, None, recorder=Recorder(watch), **options) as X:
+    with cec_mpi.open_operator(store, None, recorder=Recorder(add_record), **options) as X:
         for _ in range(5):
             X.matvec(np.ones(1))
     return min(seconds)

@@ -1,4 +1,4 @@
-"""A master that is killed and resumed: time until its waiting hosts have run the next step.
+"""A killed and resumed master: time until its waiting hosts have completed the next step.
 
     python scripts/benchmarks/restart.py [--hosts 6] [--recovery 4]
 
@@ -22,7 +22,7 @@ from measure import Figure, ratio
 
 STEPS = 30  # before the kill
 COLUMNS = 40
-PAUSE = 0.005  # seconds between two looks for a step
+PAUSE = 0.005  # seconds between two checks for a step
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
@@ -51,7 +51,7 @@ def figures(options: Any, directory: Path) -> list[Figure]:
         ratio(times, "kill", "first start", "from a kill of the master to the next step"),
         measure.figure("from the kill to the next step", times["kill"], "s"),
         measure.figure("of these, until the master listens again", times["listening"], "s"),
-        measure.figure("and until the hosts have run a step", times["step"], "s"),
+        measure.figure("and then until the hosts have completed a step", times["step"], "s"),
     ]
 
 
@@ -59,23 +59,23 @@ def _kill_and_resume(
     arguments: list[Any], directory: Path, out: Path
 ) -> tuple[float, float, float]:
     """Return the seconds of a start, and those from a kill to the next step and connection file."""
-    file = directory / "conn"
+    connection = directory / "conn"
     begin = time.perf_counter()
     master = _start(arguments, directory)
     wait_until(lambda: count_steps(out) > 0, pause=PAUSE)
-    first = time.perf_counter() - begin
+    first_start = time.perf_counter() - begin
     wait_until(lambda: count_steps(out) > STEPS, pause=PAUSE)
     master.process.kill()
     finish(master, measure.LIMIT)
-    begin, before, old = time.perf_counter(), count_steps(out), file.stat().st_mtime_ns
+    begin, before, old = time.perf_counter(), count_steps(out), connection.stat().st_mtime_ns
     master = _start([*arguments, "--resume"], directory)
-    wait_until(lambda: file.stat().st_mtime_ns != old, pause=PAUSE)
+    wait_until(lambda: connection.stat().st_mtime_ns != old, pause=PAUSE)
     listening = time.perf_counter() - begin
     wait_until(lambda: count_steps(out) > before, pause=PAUSE)
-    kill = time.perf_counter() - begin
+    next_step = time.perf_counter() - begin
     master.process.kill()
     finish(master, measure.LIMIT)
-    return first, kill, listening
+    return first_start, next_step, listening
 
 
 def _start(arguments: list[Any], directory: Path) -> RunningCommand:

@@ -2,8 +2,8 @@
 
     python scripts/benchmarks/simulation.py [--only stopped] [--base 120] [--steps 30]
 
-Machines sleep for most of each step, so that other load of the computer matters little. Times are
-from the first step to the end of the last one. Events must agree in kind, step and machine.
+Machines sleep for most of each step, so that other load has little effect. Times are from the
+first step to the end of the last one. Events must agree in kind, step and machine.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--base", type=float, default=120.0, help="rows per second of speed 1")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=600.0, help="limit of each run")
-    parser.add_argument("--only", default="", help="runs with this text in their name")
+    parser.add_argument("--seconds", type=float, default=600.0, help="time limit of each run")
+    parser.add_argument("--only", default="", help="run only cases whose names contain this text")
     options = parser.parse_args()
     rows, worst = [], 0.0
     with tempfile.TemporaryDirectory() as temporary:
@@ -69,13 +69,13 @@ def main() -> None:
                 if options.only not in f"{kind}: {name}":
                     continue
                 real, simulated = run_both(directory, kind, list(map(str, arguments)), options)
-                difference = seconds_of(simulated) / seconds_of(real) - 1
+                difference = run_seconds(simulated) / run_seconds(real) - 1
                 worst = max(worst, abs(difference))
-                events = events_of(real), events_of(simulated)
+                events = list_events(real), list_events(simulated)
                 comparison = "equal" if events[0] == events[1] else f"{events[0]} and {events[1]}"
                 cells = (
-                    f"{seconds_of(real):.2f}",
-                    f"{seconds_of(simulated):.2f}",
+                    f"{run_seconds(real):.2f}",
+                    f"{run_seconds(simulated):.2f}",
                     f"{difference:+.1%}",
                 )
                 rows.append([f"{kind}: {name}", *cells, str(len(events[0])), comparison])
@@ -115,7 +115,7 @@ def run_both(
     return read_records(directory / "real" / "steps.jsonl"), read_records(simulated / "steps.jsonl")
 
 
-def seconds_of(records: RunRecords) -> float:
+def run_seconds(records: RunRecords) -> float:
     """Return the seconds from the header to the end of the last step."""
     begin, end = (
         datetime.fromisoformat(t) for t in (records.header["started"], records.steps[-1].time)
@@ -123,8 +123,8 @@ def seconds_of(records: RunRecords) -> float:
     return (end - begin).total_seconds()
 
 
-def events_of(records: RunRecords) -> list[tuple[int, str, int]]:
-    """Return step, kind and machine of each event."""
+def list_events(records: RunRecords) -> list[tuple[int, str, int]]:
+    """Return the step, kind and machine of each event."""
     return [(s.step, *kind_and_machine(event)) for s in records.steps for event in s.events]
 
 

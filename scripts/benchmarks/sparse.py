@@ -8,7 +8,7 @@
     python scripts/benchmarks/sparse.py petsc --petsc 'mpirun -n 2 /usr/bin/python3'
     python scripts/benchmarks/sparse.py trace --trace FILE --machines 16 --copies 6 --scale 16
 
-The matrix is the graph of R-MAT with ``2**scale`` nodes (Chakrabarti, Zhan and Faloutsos, 2004),
+The matrix is an R-MAT graph with ``2**scale`` nodes (Chakrabarti, Zhan and Faloutsos, 2004),
 or with ``--rows`` and ``--columns`` one with equally many entries at random places in each row.
 
 - lockstep: X w and X'v over a bare Bcast, SciPy's product of the same rows, and a Gatherv.
@@ -19,7 +19,7 @@ or with ``--rows`` and ``--columns`` one with equally many entries at random pla
 - makespan: of machines with emulated speeds from 1 to 3, which are learned, over the least one at
   the speeds of the step.
 - pagerank: to 1e-10 with machines on this computer, over power iteration with SciPy.
-- petsc: X w over PETSc's MatMult with as many ranks, whose vectors stay distributed.
+- petsc: X w over PETSc's MatMult with as many ranks, whose vectors remain distributed.
 - trace: steps whose available machines follow a spot trace (``{"data": [count, ..]}``), one for
   each tick from ``--first`` on with enough machines: bytes read, and the largest difference from
   SciPy.
@@ -45,14 +45,14 @@ import cec_mpi
 import cec_mpi.store
 import measure
 from cec_mpi.runtime.records.reading import read_records
-from measure import Figure, median_of, ratio, time_in_turns
+from measure import Figure, median_seconds, ratio, time_in_turns
 
 RANK, ENCODE = "--rank", "--encode"  # first argument of this script in subprocesses
 _QUADRANTS = (0.57, 0.76, 0.95)  # R-MAT's a, a + b and a + b + c
 
 
-def rmat(scale: int, entries: int, seed: int) -> csr_array:
-    """Return the graph of R-MAT, with ones as values."""
+def make_rmat_graph(scale: int, entries: int, seed: int) -> csr_array:
+    """Return an R-MAT graph with ones as values."""
     rng = np.random.default_rng(seed)
     rows, columns = np.zeros((2, entries), np.int64)
     for _ in range(scale):
@@ -60,11 +60,11 @@ def rmat(scale: int, entries: int, seed: int) -> csr_array:
         rows, columns = 2 * rows + quadrants // 2, 2 * columns + quadrants % 2
     indices = rows.astype(np.int32), columns.astype(np.int32)
     matrix = csr_array((np.ones(entries), indices), shape=(1 << scale,) * 2)
-    matrix.data[:] = 1  # not the number of equal edges
+    matrix.data[:] = 1  # instead of the number of equal edges
     return matrix
 
 
-def equal_rows(rows: int, columns: int, entries: int, seed: int) -> csr_array:
+def make_equal_rows(rows: int, columns: int, entries: int, seed: int) -> csr_array:
     """Return a matrix with equally many random entries in each row."""
     rng, row_entries = np.random.default_rng(seed), entries // rows
     indices = np.sort(
@@ -80,8 +80,8 @@ def equal_rows(rows: int, columns: int, entries: int, seed: int) -> csr_array:
 
 def make_matrix(options: Any) -> csr_array:
     if options.rows:
-        return equal_rows(options.rows, options.columns, options.entries, options.seed)
-    return rmat(options.scale, options.entries, options.seed)
+        return make_equal_rows(options.rows, options.columns, options.entries, options.seed)
+    return make_rmat_graph(options.scale, options.entries, options.seed)
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
@@ -108,19 +108,19 @@ def measure_on_ranks(settings: dict[str, Any]) -> None:
     comm, directory = MPI.COMM_WORLD, Path(settings["directory"])
     X = load_npz(directory / "X.npz")
 
-    def ours(name: str, size: int) -> float:
+    def time_product(name: str, size: int) -> float:
         with cec_mpi.open_operator(directory / "store", comm, threads=1) as operator:
             if operator is None:
                 return 0.0
             product, vector = getattr(operator, name), np.ones(size)
             for _ in range(10):  # speeds are learned
                 product(vector)
-            return median_of(lambda: product(vector), settings["steps"])
+            return median_seconds(lambda: product(vector), settings["steps"])
 
     candidates = {
-        "X w": lambda: ours("matvec", X.shape[1]),
-        "X'v": lambda: ours("rmatvec", X.shape[0]),
-        "bare": lambda: median_of(bare(comm, X), settings["steps"]),
+        "X w": lambda: time_product("matvec", X.shape[1]),
+        "X'v": lambda: time_product("rmatvec", X.shape[0]),
+        "bare": lambda: median_seconds(make_bare_step(comm, X), settings["steps"]),
     }
     times = time_in_turns(
         {name: candidates[name] for name in settings.get("candidates", candidates)},
@@ -130,18 +130,18 @@ def measure_on_ranks(settings: dict[str, Any]) -> None:
         print(json.dumps(times))
 
 
-def bare(comm: Any, X: csr_array) -> Any:
+def make_bare_step(comm: Any, X: csr_array) -> Any:
     """Return a step whose shares have equally many nonzeros."""
-    wanted = np.arange(1, comm.size - 1) * (X.nnz / (comm.size - 1))
-    cuts = [0, *np.searchsorted(X.indptr, wanted).tolist(), X.shape[0]]
+    target_nnz = np.arange(1, comm.size - 1) * (X.nnz / (comm.size - 1))
+    cuts = [0, *np.searchsorted(X.indptr, target_nnz).tolist(), X.shape[0]]
     counts = [0, *np.diff(cuts).tolist()]
-    own_rows = X[cuts[comm.rank - 1] : cuts[comm.rank]] if comm.rank else None
-    w, none = np.ones(X.shape[1]), np.empty(0)
+    local_rows = X[cuts[comm.rank - 1] : cuts[comm.rank]] if comm.rank else None
+    w, no_rows = np.ones(X.shape[1]), np.empty(0)
     answers = [np.empty(X.shape[0]), counts] if comm.rank == 0 else None
 
     def step() -> None:
         comm.Bcast(w)
-        comm.Gatherv(none if own_rows is None else own_rows @ w, answers)
+        comm.Gatherv(no_rows if local_rows is None else local_rows @ w, answers)
 
     return step
 
@@ -158,14 +158,14 @@ def petsc(options: Any, directory: Path) -> list[Figure]:
     }
     arguments = [*shlex.split(options.petsc), Path(__file__).parent / "petsc_step.py"]
 
-    def ours() -> float:
+    def time_cec_mpi() -> float:
         times = measure.run_script(__file__, options.machines + 1, RANK, json.dumps(settings))
         return float(times["X w"][0])
 
-    def theirs() -> float:
+    def time_petsc() -> float:
         return float(measure.run([*arguments, directory / "X.npz", options.steps]).split()[-1])
 
-    times = time_in_turns({"X w": ours, "PETSc": theirs}, options.turns)
+    times = time_in_turns({"X w": time_cec_mpi, "PETSc": time_petsc}, options.turns)
     results = [ratio(times, "X w", "PETSc", over="PETSc's MatMult")]
     return results + [measure.figure(name, seconds, "s") for name, seconds in times.items()]
 
@@ -212,20 +212,21 @@ def measure_encode(source: str, target: str, machines: str, copies: str) -> None
 
     process, peak, done = psutil.Process(), [0], threading.Event()
 
-    def private() -> int:
+    def private_memory() -> int:
         info = process.memory_info()
         return int(info.rss - info.shared)
 
-    def watch() -> None:
+    def track_peak() -> None:
         while not done.wait(0.005):
-            peak[0] = max(peak[0], private())
+            peak[0] = max(peak[0], private_memory())
 
-    watcher, before, begin = threading.Thread(target=watch), private(), time.perf_counter()
-    watcher.start()
+    tracker, before = threading.Thread(target=track_peak), private_memory()
+    begin = time.perf_counter()
+    tracker.start()
     cec_mpi.encode(source, target, int(machines), copies=int(copies))
     seconds = time.perf_counter() - begin
     done.set()
-    watcher.join()
+    tracker.join()
     print(json.dumps({"seconds": seconds, "memory": (peak[0] - before) / 2**20}))
 
 
@@ -252,9 +253,10 @@ def plans(options: Any, directory: Path) -> list[Figure]:
             times["plan"].append(time.process_time() - begin)
             ratios.append(plan.makespan / plan.bound)
             sets, group = group_by_holders(holders, available)
-            costs, present = np.bincount(group, parts.costs), speeds[np.array(available) - 1]
+            costs = np.bincount(group, parts.costs)
+            available_speeds = speeds[np.array(available) - 1]
             begin = time.process_time()
-            min_makespan(costs, sets, present)
+            min_makespan(costs, sets, available_speeds)
             times["HiGHS"].append(time.process_time() - begin)
         name = f"{machines} machines"
         results.append(measure.figure(f"makespan, {name}", ratios, "", "the least"))
@@ -293,21 +295,21 @@ def pagerank(options: Any, directory: Path) -> list[Figure]:
     arguments = ["cec-mpi", "run", directory / "store", "pagerank", "tol=1e-10"]
     arguments += ["--local", options.machines, "--out", out, "--overwrite", "-q"]
 
-    def ours() -> float:
+    def time_cec_mpi() -> float:
         measure.run(arguments)
-        outcome["ours"] = json.loads((out / "summary.json").read_text())
-        return float(outcome["ours"]["seconds"])
+        outcome["summary"] = json.loads((out / "summary.json").read_text())
+        return float(outcome["summary"]["seconds"])
 
-    def theirs() -> float:
+    def time_scipy() -> float:
         begin = time.perf_counter()
         outcome["SciPy"], outcome["iterations"] = scipy_pagerank(X)
         return time.perf_counter() - begin
 
-    times = time_in_turns({"PageRank": ours, "SciPy": theirs}, options.turns)
+    times = time_in_turns({"PageRank": time_cec_mpi, "SciPy": time_scipy}, options.turns)
     difference = np.abs(np.load(out / "result.npy") - outcome["SciPy"]).sum()
     return [
         ratio(times, "PageRank", "SciPy", over="SciPy's iterations on one core"),
-        measure.figure("iterations", [outcome["ours"]["iterations"]], "", "SciPy's"),
+        measure.figure("iterations", [outcome["summary"]["iterations"]], "", "SciPy's"),
         measure.figure("iterations of SciPy", [outcome["iterations"]], ""),
         measure.figure("difference", [difference], "", "1, as a sum of absolute values"),
         *(measure.figure(name, seconds, "s") for name, seconds in times.items()),
@@ -349,7 +351,7 @@ def trace(options: Any, directory: Path) -> list[Figure]:
     read_later = sum(sum(step.load_bytes) for step in steps[1:])
     expected = (X @ W.T).T
     difference = np.abs(np.load(out / "result.npy") - expected).max() / np.abs(expected).max()
-    changes = sum(one.available != two.available for one, two in pairwise(steps))
+    changes = sum(before.available != after.available for before, after in pairwise(steps))
     waits = [step.waited_ticks for step in steps]
     return [
         measure.figure("bytes read twice", [read_again / sum(sizes)], "", "the store"),
@@ -378,10 +380,15 @@ def add_options(parser: Any) -> None:
     )
     parser.add_argument("--several", type=int, nargs="+", default=[12, 30, 100, 500])
     parser.add_argument("--base", type=float, default=90_000, help="rows per second of speed 1")
-    parser.add_argument("--petsc", help="command that starts ranks of Python with petsc4py")
-    parser.add_argument("--trace", help="file of counts")
-    parser.add_argument("--first", type=int, default=0, help="tick of the trace")
-    parser.add_argument("--ticks", type=int, default=288, help="a day of five minutes each")
+    parser.add_argument("--petsc", help="command that starts Python with petsc4py on each rank")
+    parser.add_argument("--trace", help="file with the number of machines at each tick")
+    parser.add_argument("--first", type=int, default=0, help="first tick of the trace")
+    parser.add_argument(
+        "--ticks",
+        type=int,
+        default=288,
+        help="number of ticks (default: a day of five minutes each)",
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 
 - lockstep: X w over a blocking Bcast, the same products and a Gatherv of mpi4py (`bare`); over the
   same without products; and over the published program, which uses mpi4py with a pickled dict, a
-  Barrier before and after the products, pickled answers, and a decoder that decodes row by row.
+  Barrier before and after the products, pickled answers, and a decoder that works row by row.
   X'v, X W and X'V over X w and X'v. CPU time of rank 0 and of a machine above that of `bare`.
 - machines: X w of 6, 16, 32 and 64 machines over a blocking Bcast, the same products and a Gatherv;
   CPU time of rank 0 and of a machine above that, and how much it grows with each machine.
@@ -41,7 +41,7 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     """Start ranks, and compare their times."""
     machines, part = options.machines, options.part
     if part == "machines":
-        return figures_of_many(options, directory)
+        return scaling_figures(options, directory)
     recovery = 1 if part == "idle" else options.recovery
     store = measure.make_store(
         directory, options.rows, options.columns, machines, recovery, options.seed
@@ -69,7 +69,7 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     ]
 
 
-def figures_of_many(options: Any, directory: Path) -> list[Figure]:
+def scaling_figures(options: Any, directory: Path) -> list[Figure]:
     """Start ranks for several numbers of machines, and compare their steps with bare ones."""
     results: list[Figure] = []
     cpu: dict[int, float] = {}
@@ -91,7 +91,9 @@ def figures_of_many(options: Any, directory: Path) -> list[Figure]:
     growth = (cpu[most] - cpu[fewest]) / (most - fewest)
     return [
         *results,
-        measure.figure(f"X w, {CPU_LABELS[0]}, for each further machine", [growth], "us", "bare"),
+        measure.figure(
+            f"X w, {CPU_LABELS[0]}, for each additional machine", [growth], "us", "bare"
+        ),
     ]
 
 
@@ -117,16 +119,18 @@ def step_figures(times: measure.Times, part: str, block: int, suffix: str) -> li
     else:
         pairs = [(f"{product}, elastic{suffix}", product) for product in ("X w", "X'v")]
         ratios = [ratio(times, candidate, f"{name}, lockstep{suffix}") for candidate, name in pairs]
-    ours = {
+    package_times = {
         name: seconds for name, seconds in times.items() if (", before" in name) == bool(suffix)
     }
-    return ratios + [measure.figure(name, seconds, "s") for name, seconds in ours.items()]
+    return ratios + [measure.figure(name, seconds, "s") for name, seconds in package_times.items()]
 
 
 def least_difference(times: measure.Times, name: str, other: str, suffix: str) -> Figure:
     """Return the difference of the least times of two candidates, in microseconds."""
-    ours, theirs = min(times[name + suffix]), min(times[other + suffix])
-    return measure.figure(f"{name}{suffix}", [1e6 * (ours - theirs)], "us", f"{other}, the least")
+    least, least_other = min(times[name + suffix]), min(times[other + suffix])
+    return measure.figure(
+        f"{name}{suffix}", [1e6 * (least - least_other)], "us", f"{other}, the least"
+    )
 
 
 def measure_on_ranks(settings: dict[str, Any]) -> None:
@@ -136,7 +140,8 @@ def measure_on_ranks(settings: dict[str, Any]) -> None:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-    parts = {"lockstep": lockstep, "machines": lockstep, "elastic": products, "idle": idle}
+    parts = {"lockstep": measure_lockstep, "machines": measure_lockstep}
+    parts |= {"elastic": measure_products, "idle": measure_idle_ranks}
     results = parts[settings["part"]](comm, settings)
     if results:
         print(json.dumps(results))
@@ -150,7 +155,7 @@ def open_operator(comm: Any, settings: dict[str, Any], **options: Any) -> Any:
     return cec_mpi.open_operator(settings["store"], comm, threads=1, speeds=speeds, **options)
 
 
-def products(comm: Any, settings: dict[str, Any]) -> measure.Times:
+def measure_products(comm: Any, settings: dict[str, Any]) -> measure.Times:
     """Measure steps of each product, and the CPU time of rank 0."""
     mode = "elastic" if comm is None else "lockstep"
     with open_operator(comm, settings) as X:
@@ -164,15 +169,15 @@ def products(comm: Any, settings: dict[str, Any]) -> measure.Times:
         return results
 
 
-def lockstep(comm: Any, settings: dict[str, Any]) -> measure.Times:
-    """Measure steps of all kinds, and the same without this package."""
+def measure_lockstep(comm: Any, settings: dict[str, Any]) -> measure.Times:
+    """Measure steps of all kinds, with this package and without it."""
     store = cec_mpi.open_store(settings["store"])
     manifest, steps = store.manifest, settings["steps"]
     rows, columns, k = settings["rows"], manifest.columns, settings["block"]
 
-    def ours(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
+    def time_product(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
         vector, cpu = np.ones(shape), []
-        for calls in (10, 10, steps):  # a machine serves until the line that opens X returns
+        for calls in (10, 10, steps):  # on a machine, opening X returns when the run ends
             begin = time.process_time()
             with open_operator(comm, settings) as X:
                 if X is not None:
@@ -182,13 +187,13 @@ def lockstep(comm: Any, settings: dict[str, Any]) -> measure.Times:
         return results if comm.rank == 0 else (0.0, (cpu[2] - cpu[1]) / (steps - 10))
 
     candidates = {
-        "X w": lambda: ours("matvec", (columns,)),
-        "X'v": lambda: ours("rmatvec", (rows,)),
-        "X W": lambda: ours("matmat", (columns, k)),
-        "X'V": lambda: ours("rmatmat", (rows, k)),
-        "published": lambda: time_steps(published(comm, store), steps),
-        "bare": lambda: time_steps(bare(comm, store, True), steps),
-        "wire": lambda: time_steps(bare(comm, store, False), steps),
+        "X w": lambda: time_product("matvec", (columns,)),
+        "X'v": lambda: time_product("rmatvec", (rows,)),
+        "X W": lambda: time_product("matmat", (columns, k)),
+        "X'V": lambda: time_product("rmatmat", (rows, k)),
+        "published": lambda: time_steps(make_published_step(comm, store), steps),
+        "bare": lambda: time_steps(make_bare_step(comm, store, True), steps),
+        "wire": lambda: time_steps(make_bare_step(comm, store, False), steps),
     }
     if settings["part"] == "machines":
         candidates = {name: candidates[name] for name in ("X w", "bare")}
@@ -196,14 +201,14 @@ def lockstep(comm: Any, settings: dict[str, Any]) -> measure.Times:
     for _ in range(settings["turns"]):
         for name, candidate in candidates.items():
             seconds, cpu = candidate()
-            first, *others = comm.gather(cpu) or (0.0, 0.0)
+            master, *machines = comm.gather(cpu) or (0.0, 0.0)
             times.setdefault(name, []).append(seconds)
-            times.setdefault(f"{name}, CPU of rank 0", []).append(first)
-            times.setdefault(f"{name}, CPU of a machine", []).append(float(np.median(others)))
+            times.setdefault(f"{name}, CPU of rank 0", []).append(master)
+            times.setdefault(f"{name}, CPU of a machine", []).append(float(np.median(machines)))
     return times if comm.rank == 0 else {}
 
 
-def bare(comm: Any, store: Any, multiplies: bool) -> Any:
+def make_bare_step(comm: Any, store: Any, multiplies: bool) -> Any:
     """Return a step with equal shares of all rows, without decoding."""
     machines, manifest = comm.size - 1, store.manifest
     share = manifest.rows_per_shard * manifest.code.recovery // machines
@@ -221,13 +226,13 @@ def bare(comm: Any, store: Any, multiplies: bool) -> Any:
     return step
 
 
-def published(comm: Any, store: Any) -> Any:
+def make_published_step(comm: Any, store: Any) -> Any:
     """Return a step of the published program."""
     code, rows = store.manifest.code, store.manifest.rows_per_shard
     machines = range(1, comm.size)
     assignment = cec_mpi.plan_step(machines, (1.0,) * len(machines), code.recovery, rows).assignment
     shard = store.shard(comm.rank) if comm.rank else None
-    own_intervals = assignment.intervals(comm.rank) if comm.rank else ()
+    intervals = assignment.intervals(comm.rank) if comm.rank else ()
     inverses = [np.linalg.inv(code.generator[block - 1]) for block in assignment.machines]
     decoded, w = np.empty((code.recovery, rows)), np.ones(store.manifest.columns)
 
@@ -236,24 +241,22 @@ def published(comm: Any, store: Any) -> Any:
         comm.Barrier()
         answer = np.empty(0)
         if shard is not None:
-            answer = np.concatenate(
-                [shard[start:stop] @ message["w"] for start, stop in own_intervals]
-            )
+            answer = np.concatenate([shard[start:stop] @ message["w"] for start, stop in intervals])
         comm.Barrier()
         gathered = comm.gather(answer)
         if gathered is None:
             return
         answers = np.concatenate(gathered)
-        each_block = zip(assignment.blocks, inverses, assignment.positions, strict=True)
-        for block, inverse, places in each_block:
+        blocks = zip(assignment.blocks, inverses, assignment.positions, strict=True)
+        for block, inverse, places in blocks:
             for row in range(block.stop - block.start):
                 decoded[:, block.start + row] = inverse @ answers[places + row]
 
     return step
 
 
-def idle(comm: Any, settings: dict[str, Any]) -> list[float]:
-    """Return CPU seconds over elapsed seconds of each rank but machine 1."""
+def measure_idle_ranks(comm: Any, settings: dict[str, Any]) -> list[float]:
+    """Return the CPU seconds over the elapsed seconds of each rank except machine 1."""
     emulated = {
         "emulate_speeds": (1.0,) * settings["machines"],
         "emulate_base": settings["rows"] / IDLE_STEP_SECONDS,

@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/table_of_steps.py [--before CLONE]
 
-With another clone both are measured in turns, and a second table shows the other clone.
+With another clone, both are measured in turns, and a second table shows the other clone.
 """
 
 from __future__ import annotations
