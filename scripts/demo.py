@@ -27,8 +27,8 @@ from helpers.mpi_at_hand import mpirun
 
 SPEEDS = (2, 2, 3, 3, 4, 4)
 RECOVERY = 3
-FIRST_STEP_SECONDS = 0.1  # of the heterogeneous plan, with the random matrix
-TIME_LIMIT = 900  # seconds of a command
+FIRST_STEP_SECONDS = 0.1  # computation in the first heterogeneous step, with the random matrix
+TIME_LIMIT = 900  # seconds for each command
 
 
 def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> np.ndarray:
@@ -38,11 +38,11 @@ def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> np.ndar
     return errors / np.linalg.norm(expected, axis=0)
 
 
-def cec_mpi(*words: object, ranks: int = 0) -> None:
-    """Run a command of cec_mpi, under mpirun if it takes ranks; exit if it fails."""
+def run_cec_mpi(*arguments: object, ranks: int = 0) -> None:
+    """Run a command of cec_mpi, under mpirun if `ranks` is given; exit if it fails."""
     launcher = [mpirun(), "-n", str(ranks)] if ranks else []
     done = subprocess.run(
-        [*launcher, sys.executable, "-m", "cec_mpi", *map(str, words)],
+        [*launcher, sys.executable, "-m", "cec_mpi", *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         timeout=TIME_LIMIT,
@@ -79,7 +79,7 @@ def parse_arguments() -> argparse.Namespace:
         default=5,
         help="repetitions of each step; the table shows medians (default 5)",
     )
-    parser.add_argument("--keep", metavar="DIR", help="keep matrix, store and records in this DIR")
+    parser.add_argument("--keep", metavar="DIR", help="keep the matrix, store and records in DIR")
     arguments = parser.parse_args()
     if min(arguments.rows, arguments.columns, arguments.repeats) < 1:
         parser.error("--rows, --columns and --repeats: expected at least 1")
@@ -95,7 +95,7 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
         np.save(matrix, rng.standard_normal((arguments.rows, arguments.columns)))
     store = directory / "store"
     sizes = ("--machines", len(SPEEDS), "--recovery", RECOVERY)
-    cec_mpi("encode", matrix, store, *sizes)
+    run_cec_mpi("encode", matrix, store, *sizes)
 
     X = np.load(matrix, mmap_mode="r")
     ticks = [step for step in PAPER_AVAILABLE for _ in range(arguments.repeats)]
@@ -112,7 +112,7 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
     for scheme in ("heterogeneous", "cyclic"):
         out = directory / scheme
         options = ["--emulate-base", repr(base)] if base else []
-        cec_mpi(
+        run_cec_mpi(
             *("run", store, "--out", out, "--overwrite", "matvec"),
             *(f"vectors={directory / 'W.npy'}", "--availability", availability),
             *("--speeds", join_numbers(SPEEDS), "--emulate-speeds", join_numbers(SPEEDS)),
@@ -120,7 +120,7 @@ def demonstrate(arguments: argparse.Namespace, directory: Path) -> int:
             ranks=len(SPEEDS) + 1,
         )
         header, steps = read_steps(out / "steps.jsonl")
-        base = header["emulation"]["base"]  # the same speeds for the cyclic run
+        base = header["emulation"]["base"]  # so that the cyclic run has the same speeds
         errors = relative_errors(np.load(out / "result.npy", mmap_mode="r"), X, W).tolist()
         runs[scheme] = [
             summarize(part, errors[first : first + arguments.repeats], base)
