@@ -1,12 +1,12 @@
 """Send signals to processes at random times: each run must end in time with the right result.
 
     python scripts/campaigns/chaos.py [--seed I] [--first 0] [--runs 30]
-        [--ways local,mpirun,join] [--most 4] [--rate 0.002] [--limit 180] [--seconds 3600]
+        [--modes local,mpirun,join] [--max-signals 4] [--rate 0.002] [--limit 180] [--seconds 3600]
 
 Each run executes a random task on five machines, with a code with L = 2 or L = 4, or with copies.
 The machines are processes that the run starts, ranks of ``mpirun --with-ft ulfm`` with a spare, or
 processes that join, with up to three machines on a host. With L = 4, and in half of the other runs
-without faults, hosts adopt missing machines (``--adopt``). At up to ``--most`` times (after the
+without faults, hosts adopt missing machines (``--adopt``). At up to ``--max-signals`` times (after the
 start, the first step, a checkpoint, the start of a process that joins, and before the last step) a
 random process gets SIGKILL, SIGTERM or SIGSTOP (and SIGCONT after up to 30 s); the master gets one
 signal in six. In half of the runs with L = 2 machines also have random faults with probability
@@ -82,8 +82,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--ways", default="local,mpirun,join")
-    parser.add_argument("--most", type=int, default=4, help="maximum number of signals in a run")
+    parser.add_argument("--modes", default="local,mpirun,join")
+    parser.add_argument(
+        "--max-signals", type=int, default=4, help="maximum number of signals in a run"
+    )
     parser.add_argument(
         "--rate", type=float, default=0.002, help="probability of a fault in a step"
     )
@@ -106,7 +108,7 @@ class Campaign:
 
     def __init__(self, directory: Path, arguments: argparse.Namespace) -> None:
         self._directory, self._arguments = directory, arguments
-        self._ways = arguments.ways.split(",")
+        self._modes = arguments.modes.split(",")
         self.tasks = self.runs = self.problems = 0
         self._counts: Counter[str] = Counter()
         rng = np.random.default_rng(arguments.seed)
@@ -128,7 +130,7 @@ class Campaign:
     def run_task(self, number: int) -> None:
         """Run one task, and resume it until it has a result."""
         rng = random.Random(f"{self._arguments.seed} {number}")
-        way, kind = rng.choice(self._ways), rng.choice(KINDS)
+        way, kind = rng.choice(self._modes), rng.choice(KINDS)
         task = rng.choice(list(OPTIONS))
         has_faults = kind == "code" and rng.random() < 0.5 and self._arguments.rate > 0
         self.tasks += 1
@@ -143,7 +145,7 @@ class Campaign:
         try:
             for attempt in range(ATTEMPTS):
                 self.runs += 1
-                max_signals = 0 if attempt == ATTEMPTS - 1 else self._arguments.most
+                max_signals = 0 if attempt == ATTEMPTS - 1 else self._arguments.max_signals
                 done = run.run_attempt(attempt, max_signals)
                 if self._record_attempt(done, run.hit_master):
                     break

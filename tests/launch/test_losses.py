@@ -94,7 +94,7 @@ def test_too_few_machines_leave_a_checkpoint_and_code_4(multiply, tmp_path):
 def test_a_run_survives_a_signal_at_a_random_moment(run):
     """A short run of the campaign in scripts."""
     script = ROOT / "scripts" / "campaigns" / "chaos.py"
-    words = ["--seed", 5, "--runs", 1, "--ways", "local", "--most", 1]
+    words = ["--seed", 5, "--runs", 1, "--modes", "local", "--max-signals", 1]
     done = run([sys.executable, script, *words])
     assert done.returncode == 0, done.stdout + done.stderr
     # A run that the signal ends is resumed by another one.
