@@ -6,12 +6,12 @@
 Each run executes a random task on five machines, with a code with L = 2 or L = 4, or with copies.
 The machines are processes that the run starts, ranks of ``mpirun --with-ft ulfm`` with a spare, or
 processes that join, with up to three machines on a host. With L = 4, and in half of the other runs
-without faults, hosts adopt missing machines (``--adopt``). At up to ``--max-signals`` times (after the
-start, the first step, a checkpoint, the start of a process that joins, and before the last step) a
-random process gets SIGKILL, SIGTERM or SIGSTOP (and SIGCONT after up to 30 s); the master gets one
-signal in six. In half of the runs with L = 2 machines also have random faults with probability
-``--rate`` in each step (wrong or infinite values, delays, losses), and answers are compared
-(``--check``). A run that ends early is resumed until it has a result.
+without faults, hosts adopt missing machines (``--adopt``). At up to ``--max-signals`` times (after
+the start, the first step, a checkpoint, the start of a process that joins, and before the last
+step) a random process gets SIGKILL, SIGTERM or SIGSTOP (and SIGCONT after up to 30 s); the master
+gets one signal in six. In half of the runs with L = 2 machines also have random faults with
+probability ``--rate`` in each step (wrong or infinite values, delays, losses), and answers are
+compared (``--check``). A run that ends early is resumed until it has a result.
 
 Prints a line for each run that does not end within ``--limit`` seconds, leaves a process or a file,
 prints a traceback, ends with an unexpected exit code, has another result than the task with X in
@@ -83,9 +83,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--modes", default="local,mpirun,join")
-    parser.add_argument(
-        "--max-signals", type=int, default=4, help="maximum number of signals in a run"
-    )
+    parser.add_argument("--max-signals", type=int, default=4, help="maximum signals in a run")
     parser.add_argument(
         "--rate", type=float, default=0.002, help="probability of a fault in a step"
     )
