@@ -1,4 +1,4 @@
-"""Facts about a coded store that ``info`` and ``encode`` print."""
+"""Facts about a coded store that ``info``, ``encode`` and ``add-machine`` print."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class CodedFacts(Facts):
                 f"any {recovery + 1} machines detect errors above {detectable['error']:.1e} times "
                 "the sum of the absolute values of a row's terms"
             )
-            if detectable["named_by"]:
-                text += f"; any {detectable['named_by']} machines identify the wrong answer"
+            if count := detectable["answers_to_identify"]:
+                text += f"; any {count} machines identify the wrong answer"
         if not detectable["complete"]:
             text += f"; a sample of {plural(detectable['measured'], 'set')} was measured"
         return "wrong answers", text
@@ -109,9 +109,9 @@ class CodedFacts(Facts):
         is_detectable = sensitivity.error < math.inf
         is_identifiable = is_detectable and code.machines > code.recovery + 2
         return {
-            "seen_by": code.recovery + 1 if is_detectable else None,
+            "answers_to_detect": code.recovery + 1 if is_detectable else None,
             "error": sensitivity.error if is_detectable else None,
-            "named_by": code.recovery + 3 if is_identifiable else None,
+            "answers_to_identify": code.recovery + 3 if is_identifiable else None,
             "measured": sensitivity.measured,
             "complete": sensitivity.complete,
         }
@@ -160,7 +160,7 @@ def describe_missing(missing: MissingValues) -> str:
 
 
 def describe_columns(manifest: Manifest) -> str:
-    """Return the number of columns of X, and the names of the first and the last."""
+    """Return the number of columns of X, and their names, shortened if there are many."""
     names = [
         (name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 3]}...")
         or "(no name)"

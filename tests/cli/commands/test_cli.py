@@ -76,7 +76,7 @@ def test_plan_prints_the_example_of_the_paper(cec):
 
 
 @pytest.mark.parametrize(
-    ("machines", "recovery", "said", "seen_by"),
+    ("machines", "recovery", "said", "answers_to_detect"),
     [
         (3, 3, r"not detected, because all machines are needed\n", None),
         (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* of a row's terms\n", 4),
@@ -89,14 +89,14 @@ def test_plan_prints_the_example_of_the_paper(cec):
     ],
 )
 def test_info_says_whether_wrong_answers_are_detected(
-    cec, made, tmp_path, machines, recovery, said, seen_by
+    cec, made, tmp_path, machines, recovery, said, answers_to_detect
 ):
     words = ["--machines", machines, "--recovery", recovery]
     assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
     assert re.search(f"\nwrong answers  {said}", cec("info", tmp_path / "new")[1])
     facts = json.loads(cec("info", tmp_path / "new", "--json")[1])["wrong_answers"]
-    assert facts["seen_by"] == seen_by
-    assert (facts["error"] is None) == (seen_by is None)
+    assert facts["answers_to_detect"] == answers_to_detect
+    assert (facts["error"] is None) == (answers_to_detect is None)
 
 
 def test_info_in_json_has_the_numbers_of_the_text(cec, made, tmp_path):
