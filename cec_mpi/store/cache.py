@@ -1,7 +1,7 @@
 """A cache of shards on a local disk.
 
 Each user has a directory in the cache that nobody else can write, so that nobody else can plant
-links or files in it. Each shard has a directory there, named by its checksum and size, because a
+links or files in it. Each shard has a directory there, named after its checksum and size, because a
 store that is encoded again or repaired has different shards. A process that uses or makes a copy
 holds a shared lock on its directory; removal needs an exclusive lock. The modification time of the
 directory is the time of the last use.
@@ -147,7 +147,7 @@ def _parse_size(directory: Path) -> int:
 
 
 def _reserve(user_directory: Path, directory: Path, size: int, limit: int | None) -> int:
-    """Free space for a copy, and return a descriptor that holds a shared lock on its directory."""
+    """Free up space for a copy; return a descriptor that holds a shared lock on its directory."""
     with locked(user_directory), ExitStack() as stack:
         other_directories = [
             path
@@ -162,7 +162,7 @@ def _reserve(user_directory: Path, directory: Path, size: int, limit: int | None
                 total -= _parse_size(other)
         if limit is not None and total > limit:
             others = f", and copies in use take up {total - size}" if total > size else ""
-            raise InputError(f"--cache-limit is {limit} bytes, the shard is {size}{others}")
+            raise InputError(f"--cache-limit is {limit} bytes, but the shard has {size}{others}")
         directory.mkdir(exist_ok=True)
         os.utime(directory)
         lock = os.open(directory, DIR_FLAGS)

@@ -134,7 +134,7 @@ class Assignment:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks in the order of Algorithm 1, f = 1..F."""
+        """The blocks f = 1..F; for `assign_loads` in the order of Algorithm 1."""
         return tuple(
             Block(start, stop, tuple(machines))
             for start, stop, machines in zip(
@@ -248,7 +248,8 @@ def _check_shapes(assignment: Assignment) -> None:
     )
     if assignment.starts.ndim != 1 or assignment.stops.shape != assignment.starts.shape:
         raise InputError(
-            f"{assignment.starts.size} starts and {assignment.stops.size} stops of blocks"
+            f"starts and stops of blocks have shapes {assignment.starts.shape} and "
+            f"{assignment.stops.shape}: expected two vectors of equal length"
         )
     if assignment.machines.shape != shape or 0 in shape:
         raise InputError(
@@ -337,13 +338,15 @@ def row_batches(array: NDArray[_Scalar]) -> Iterator[NDArray[_Scalar]]:
 
 
 def check_available(machines: Sequence[int]) -> Ints:
-    """Return machine numbers as an array; raise `InputError` unless they are ascending from 1."""
+    """Return machine numbers as an array; raise `InputError` unless positive and ascending."""
     try:
         available = np.asarray(machines, dtype=np.int64)
     except OverflowError:
         raise InputError(f"available machines {tuple(machines)}: too large a number") from None
     if not available.size or available[0] < 1 or (np.diff(available) <= 0).any():
-        raise InputError(f"available machines {tuple(machines)}: expected ascending numbers from 1")
+        raise InputError(
+            f"available machines {tuple(machines)}: expected positive numbers in ascending order"
+        )
     return available
 
 

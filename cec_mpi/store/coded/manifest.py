@@ -259,12 +259,15 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         fits = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
         is_too_small = fits and grid.count > 1 and self.block_bytes < _MIN_BLOCK_BYTES
         if not (is_contiguous and fits) or is_too_small or self.block_bytes > _MAX_BLOCK_BYTES:
-            raise ValueError(f"blocks of {grid.block_rows} x {grid.block_columns}")
+            raise ValueError(
+                f"grid has blocks of {grid.block_rows} x {grid.block_columns}, invalid "
+                f"for shards of {grid.rows} x {grid.columns}"
+            )
         for n, shard in enumerate(self.shards, start=1):
             end = 0
             for rows in shard.rebuilt:
                 if not end <= rows.start < rows.stop <= grid.rows:
-                    raise ValueError(f"rebuilt of shard {n} has {shorten(rows)}")
+                    raise ValueError(f"rebuilt rows of shard {n} are invalid: {shorten(rows)}")
                 end = rows.stop
         if self.column_names:
             check_field("number of column_names", len(self.column_names), self.columns)
@@ -308,7 +311,7 @@ def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) ->
     measured = stated.measured
     is_possible = measured == set_count if stated.complete else 1 <= measured <= set_count
     if not (is_possible and 0 < stated.median <= stated.worst * (1 + tolerance)):
-        raise ValueError(f"conditioning is {shorten(stated)}")
+        raise ValueError(f"conditioning is inconsistent: {shorten(stated)}")
 
 
 def rows_per_shard(rows: int, recovery: int) -> int:

@@ -34,7 +34,7 @@ from cec_mpi.store.format.scaling import RowExponents, find_exponents
 from cec_mpi.store.output import Output
 from cec_mpi.store.work import Runner
 
-FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
+FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (group.zarr::/array)"
 _SLAB_BYTES = 4 << 20
 _CONTAINER_SUFFIXES = (*HDF5_SUFFIXES, ".zarr")
 

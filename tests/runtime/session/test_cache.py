@@ -187,7 +187,8 @@ def test_the_store_is_read_if_the_directory_is_unsafe(make_unsafe, tmp_path, sto
 
 
 def test_the_store_is_read_if_a_copy_does_not_fit(tmp_path, store, cache, monkeypatch):
-    with pytest.warns(SlowWarning, match=f"--cache-limit is 1000 bytes, the shard is {SHARD_SIZE}"):
+    message = f"--cache-limit is 1000 bytes, but the shard has {SHARD_SIZE}"
+    with pytest.warns(SlowWarning, match=message):
         check_product(store, cache, cache_limit=1000)
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     with monkeypatch.context() as patch:
