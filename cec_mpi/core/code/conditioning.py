@@ -1,7 +1,7 @@
 """Condition numbers of the L-row submatrices of G, which amplify rounding errors in decoding.
 
 If there are few submatrices, all are measured; otherwise a sample of random sets of machines and of
-runs of consecutive machines, which are the worst sets for `fourier`. Other sets may be worse.
+runs of consecutive machines, which are the worst sets for `fourier`. Unmeasured sets may be worse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAMPLE_SIZE, _MIN_SAMPLE = 2_000, 32  # submatrices
 _MAX_SAMPLE_WORK = 4e8  # number of submatrices times L**3; takes seconds for L up to a few hundred
 _MAX_COMPLETE_WORK = 4e9  # the same for all N submatrices of N = L + 1 machines
 _BATCH = 2_000_000  # entries in one batch of submatrices
-_MAX_EXCHANGE_RATIO = 1 - 1e-6  # of the norm after an exchange to that before
+_MAX_EXCHANGE_RATIO = 1 - 1e-6  # of the squared norm after an exchange to that before
 
 
 class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,15 +104,15 @@ def measure_conditioning(
     )
 
 
-def sample_subsets(machine_count: int, recovery: int, count: int) -> Iterator[tuple[int, ...]]:
+def sample_subsets(machine_count: int, subset_size: int, count: int) -> Iterator[tuple[int, ...]]:
     """Yield runs of consecutive machines, then random subsets; machines are numbered from 0."""
     run_count = min(machine_count, count // 2)
     firsts = np.linspace(0, machine_count, run_count, endpoint=False).astype(int)
     for first in firsts.tolist():
-        yield tuple(sorted((first + k) % machine_count for k in range(recovery)))
+        yield tuple(sorted((first + k) % machine_count for k in range(subset_size)))
     rng = np.random.default_rng(0)
     for _ in range(count - run_count):
-        yield tuple(np.sort(rng.choice(machine_count, recovery, replace=False)).tolist())
+        yield tuple(np.sort(rng.choice(machine_count, subset_size, replace=False)).tolist())
 
 
 def condition_numbers(matrices: Floats) -> Floats:
@@ -147,7 +147,7 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     -------
     (L,) tuple of int
         Ascending. No exchange of one machine noticeably reduces the Frobenius norm of the inverse,
-        so of L + 1 machines the choice is optimal in this norm.
+        so for L + 1 machines the choice is optimal in this norm.
 
     Raises
     ------
@@ -212,7 +212,7 @@ def _exchange_norms(rows: Floats, chosen: NDArray[np.int64]) -> tuple[Floats, fl
     Returns
     -------
     new_norms : (n, L) ndarray of float
-        ``new_norms[i, j]`` is that if row i replaces ``chosen[j]``; infinite for chosen rows.
+        ``new_norms[i, j]`` is the norm if row i replaces ``chosen[j]``; infinite for chosen rows.
     old_norm : float
 
     Raises

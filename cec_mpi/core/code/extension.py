@@ -62,7 +62,7 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     length = float(np.median(np.linalg.norm(code.generator, axis=1)))
     normals = _subset_normals(code.generator, rng)
 
-    def normalise(rows: Floats) -> Floats:  # to the median length, exactly in `dtype`
+    def normalise(rows: Floats) -> Floats:  # to the median length, rounded to `dtype`
         scaled = rows * (length / np.linalg.norm(rows, axis=-1, keepdims=True))
         rounded: Floats = scaled.astype(dtype).astype(np.float64)
         return rounded
@@ -83,7 +83,7 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     best_candidates = candidates[np.argsort(distances)[::-1][:_FINALISTS]]
     moved = np.array([_move_away(normals, row, normalise) for row in best_candidates])
     finalists = np.vstack((best_candidates, moved))
-    # Also compared on a second sample of subsets, because rows were fitted to the first.
+    # The finalists were fitted to the first sample of subsets, so a second one is used as well.
     other_normals = _subset_normals(code.generator, rng)
     distances = np.abs(np.vstack((normals, other_normals)) @ finalists.T).min(axis=0)
     generator = np.vstack((code.generator, finalists[int(distances.argmax())]))

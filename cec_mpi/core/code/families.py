@@ -40,7 +40,7 @@ def _fourier(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
 
 
 def _orthonormal(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """Return L columns of a random orthogonal matrix."""
+    """Return L columns of a random orthogonal matrix, times sqrt(N / L)."""
     q, r = np.linalg.qr(rng.standard_normal((machines, recovery)))
     columns: Floats = q * np.sign(np.diag(r)) * np.sqrt(machines / recovery)
     return columns

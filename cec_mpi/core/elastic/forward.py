@@ -22,7 +22,7 @@ from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
 from cec_mpi.core.plan.replan import MissingAnswers, replan
 
-_MAX_GOOD_CONDITION = 10.0  # rows whose decoder has a smaller one are not decoded again
+_MAX_GOOD_CONDITION = 10.0  # condition number of a decoder whose rows are not decoded again
 _MIN_IMPROVEMENT = 2.0  # factor by which decoding again must reduce the condition number
 _EXTRA_ANSWERS_TO_IDENTIFY_FAULT = 3  # answers beyond L that identify a faulty machine
 
@@ -64,7 +64,7 @@ class RowLedger:
     undecoded_rows : int
         Number of rows that are not decoded.
     may_have_unassigned_work : bool
-        Whether there may be missing answers that no machine has been assigned.
+        Whether there may be missing answers that are not assigned to a machine.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class RowLedger:
 
     @property
     def condition(self) -> float:
-        """The largest condition number of a decoder used so far, or 1."""
+        """The largest condition number of the decoders of decoded rows, or 1."""
         machine_sets = {s.decoded_from for s in self._segments if s.decoded_from}
         return max(map(self._decoders.condition, machine_sets), default=1.0)
 
@@ -225,7 +225,7 @@ class RowLedger:
                 instructions.append(Compare(segment.start, segment.stop, segment.machines))
                 continue
             instructions.append(
-                self._mark_decoded(segment, self._decoders.choose_machines(segment.machines))
+                self._decode_from(segment, self._decoders.choose_machines(segment.machines))
             )
             self.undecoded_rows -= segment.stop - segment.start
             segment.is_decoded, segment.answers_considered = True, len(segment.answered)
@@ -251,11 +251,11 @@ class RowLedger:
             segment.answers_considered = len(segment.answered)
             machines = self._decoders.choose_machines(segment.machines)
             if self._decoders.condition(machines) * _MIN_IMPROVEMENT < old_condition:
-                return self._mark_decoded(segment, machines)
+                return self._decode_from(segment, machines)
         return None
 
     def conclude_dispute(self) -> IdentifyFaults | Disagreement | None:
-        """Return what to do about a dispute if no further machine can answer; None without one.
+        """Return what to do if no further machine can answer in a dispute; None without a dispute.
 
         The first call returns an instruction to identify faulty machines. If that has failed, the
         next call returns the disagreement.
@@ -324,7 +324,7 @@ class RowLedger:
             self.may_have_unassigned_work = True
 
     @staticmethod
-    def _mark_decoded(segment: _Segment, machines: tuple[int, ...]) -> Decode:
+    def _decode_from(segment: _Segment, machines: tuple[int, ...]) -> Decode:
         segment.decoded_from = machines
         return Decode(segment.start, segment.stop, machines)
 

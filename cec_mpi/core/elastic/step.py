@@ -116,7 +116,10 @@ class Ledger(Protocol):
         """Return instructions to compare or decode answers."""
 
     def conclude_dispute(self) -> IdentifyFaults | Disagreement | None:
-        """Return how a dispute ends if no further machine can answer; None without a dispute."""
+        """Return what to do if no further machine can answer in a dispute.
+
+        None if there is no dispute.
+        """
 
 
 class ElasticStep:
@@ -129,11 +132,11 @@ class ElasticStep:
     request_times : mapping of int to float
         Time of the pending request of each busy machine.
     count_missing : callable
-        Returns how many machines a step needs in addition to these.
+        Takes machines, and returns how many more a step needs.
     deadline : Deadline or None
         If None, no machine is late.
     time_limit : float or None
-        Time limit of answers in the previous step, in seconds.
+        Time limit for answers in the previous step, in seconds.
     waits_for_joins : bool
         Whether a running step waits for machines without a process, which may still join.
     adopt_after : float
@@ -142,7 +145,7 @@ class ElasticStep:
     Attributes
     ----------
     time_limit : float or None
-        Time limit of answers in this step, in seconds; at first that of the previous step.
+        Time limit for answers in this step, in seconds; at first that of the previous step.
     """
 
     def __init__(
@@ -289,7 +292,7 @@ class ElasticStep:
         elif consequence is Consequence.DROP:
             self._ledger.drop(machine)
         if consequence is Consequence.REASSIGN:
-            self._exclusions.pop(machine, None)  # the roster has excluded it
+            self._exclusions.pop(machine, None)  # it is already unavailable
         elif consequence is Consequence.EXCLUDE:
             self._exclusions[machine] = MachineLost
         # Exclude a faulty machine only if its current process has answered.
