@@ -151,7 +151,7 @@ def optimal_loads(
     total = float(machines_per_row * rows)
     # A machine starts after its overhead, and stops when it has computed all rows.
     times = np.concatenate((overheads, overheads + max_load)) / np.concatenate((speeds, speeds))
-    order = times.argsort(kind="stable")  # each start precedes the stop
+    order = times.argsort(kind="stable")  # a machine's start precedes its stop
     ranks = np.empty_like(order)
     ranks[order] = np.arange(order.size)
     start_ranks, stop_ranks = ranks.reshape(2, -1)

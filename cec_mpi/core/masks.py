@@ -55,7 +55,7 @@ def is_masked_array(value: Any) -> TypeGuard[np.ma.MaskedArray[Any, Any]]:
 
 
 def _first_masked_index(value: Any) -> list[int] | None:
-    """Return the index of the first masked entry along each axis, or None."""
+    """Return the indices of the first masked entry, one for each axis, or None."""
     if isinstance(value, list | tuple):
         for k, entry in enumerate(value):
             index = _first_masked_index(entry)

@@ -265,8 +265,8 @@ class SpeedEstimator:
     The cost of a call is counted in rows, and equal for all machines. Each step updates the model:
 
     1. Machines whose number of rows has changed determine the cost.
-    2. The median over the machines of the ratio of measured to expected rate updates the rate of
-       the operation. So operations can alternate, and a slowdown of all machines does not change
+    2. The median over the machines of ``(cost + m) / seconds / speed[n]`` updates the rate of the
+       operation. So operations can alternate, and a slowdown of all machines does not change
        their speeds.
     3. The remaining differences of the machines are averaged: a log speed moves by
        ``max(gain, 1 / age)`` of its difference, where the age counts measurements. The gain is
@@ -274,9 +274,9 @@ class SpeedEstimator:
        differences keep their signs (drift), and shrinks while signs change (noise).
     4. A difference above 4.5 standard deviations and 2 % is an outlier, and waits for the next
        measurement of the machine. If that is nearer to the outlier than to the average, the speed
-       has changed; the faster of the two measurements replaces it, because disturbances only slow
-       down. Until then plans use the outlier, unless it is a change by a factor of 8 or more, or
-       fewer than a fifth of recent outliers were changes.
+       has changed; the faster of the two measurements replaces the average, because disturbances
+       only slow down. Until then plans use the outlier, unless it is a change by a factor of 8 or
+       more, or fewer than a fifth of recent outliers were changes.
     5. Differences of one sign are summed, each reduced by 0.7 standard deviations. If the sum
        exceeds 4 standard deviations, the speed has changed to the mean since the sum was 0 (the
        cumulative sums of Page, Continuous inspection schemes, 1954).
@@ -345,7 +345,7 @@ class SpeedEstimator:
         self._plan_speeds = (1.0,) * self._machine_count
         self._optimum_cache: tuple[tuple[int, ...], float, Floats] | None = None
         self._plan_loads_cache: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
-        self._plan_machines: tuple[int, ...] | None = None  # available when it was last chosen
+        self._plan_machines: tuple[int, ...] | None = None  # available at the last choice of speeds
         self._steady_steps: dict[Hashable, _SteadySteps] = {}
         self._prediction_cache: dict[Hashable, tuple[ArrayLike, float]] = {}
         self._is_updating = False  # still set after an interrupt: estimates may be inconsistent

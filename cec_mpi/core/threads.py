@@ -17,8 +17,8 @@ _blas_lock = threading.Lock()  # the number of BLAS threads is a setting of the 
 def run_in_threads(calls: Sequence[Callable[[], None]]) -> None:
     """Call functions concurrently, the first one in this thread; return when all have ended.
 
-    The functions must spend their time in NumPy, which releases the GIL. Each call uses a single
-    BLAS thread, because BLAS threads of several calls would wait for each other.
+    The functions must spend their time in NumPy, which releases the GIL. Each of several
+    calls uses a single BLAS thread, because their BLAS threads would wait for each other.
 
     Examples
     --------

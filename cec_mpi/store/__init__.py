@@ -1,6 +1,6 @@
 """Stores: directories with a manifest and one shard file per machine.
 
-Functions are imported on first use, because machines do not need the operations.
+Names are imported on first use, because machines do not need the operations.
 """
 
 from __future__ import annotations

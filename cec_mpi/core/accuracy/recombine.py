@@ -153,16 +153,18 @@ class RecombinationCache:
     def candidate_bases(
         self, machines: tuple[int, ...], rebuild_errors: Floats, shard_errors: Floats
     ) -> list[tuple[int, ...]]:
-        """Return the least rebuilt, a well-conditioned, and the most accurate basis, each once.
+        """Return the least rebuilt, a well-conditioned and the most accurate basis.
+
+        Equal bases are listed once.
 
         Parameters
         ----------
         machines : tuple of int
             Ascending, at least L.
         rebuild_errors : (N,) ndarray of float
-            Error bounds for rebuilding alone, which grow with each rebuild; 0 for original shards.
+            Error bounds for rebuilt shards, which grow with each rebuild; 0 for original shards.
         shard_errors : (N,) ndarray of float
-            Error bounds that include encoding; 0 for uncoded parts of X.
+            Error bounds for all shards, rebuilt or not; 0 for uncoded parts of X.
         """
         recovery = self._generator.shape[1]
         limit = sorted(rebuild_errors[n - 1] for n in machines)[recovery - 1]

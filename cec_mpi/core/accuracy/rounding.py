@@ -22,7 +22,7 @@ def unit_roundoff(dtype: DTypeLike) -> float:
 
 
 def estimate_answer_error(dtype: DTypeLike, arithmetic: DTypeLike) -> float:
-    """Return a practical bound on the error of an answer, relative to the size of its terms.
+    """Return a practical bound on the error of an answer, relative to the magnitude of its terms.
 
     It is the machine epsilon of the shards or 8 times that of the arithmetic, whichever is larger.
 
@@ -149,7 +149,10 @@ def answer_error_bound(
 
 
 def summation_error_bound(terms: int, dtype: DTypeLike) -> float:
-    """Return a bound on the error of a sum of products, as `gamma`; see `answer_error_bound`."""
+    """Return a bound on the error of a sum of products: `gamma`, or a smaller bound for many terms.
+
+    See `answer_error_bound`.
+    """
     deterministic = float(gamma(terms, dtype))
     probabilistic = _BOUND_IN_DEVIATIONS * terms**0.5 * unit_roundoff(dtype)
     return min(deterministic, probabilistic) if terms > 1 else deterministic

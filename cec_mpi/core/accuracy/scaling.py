@@ -162,7 +162,7 @@ def _powers_of_two(exponents: NDArray[np.int32], dtype: np.dtype[Any]) -> NDArra
 def equilibrate(
     rows: NDArray[np.floating], out: NDArray[np.floating], scratch: NDArray[np.floating]
 ) -> NDArray[np.int16] | None:
-    """Divide rows by powers of two so that their largest entries are of similar size.
+    """Divide rows by powers of two so that their largest entries have similar magnitudes.
 
     Parameters
     ----------

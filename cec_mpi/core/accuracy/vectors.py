@@ -6,8 +6,8 @@ its products, and subnormal entries of a result are rounded once. If rows of X w
 powers of two before encoding (`scaling`), one multiplication undoes both scalings, because undoing
 one of them alone may overflow.
 
-Errors of products are proportional to the size of their terms; users need them relative to the
-result. The ratio of the terms to the result, the `cancellation`, measures the lost digits.
+Errors of products are proportional to the magnitude of their terms; users need them relative to
+the result. The ratio of the terms to the result, the `cancellation`, measures the lost digits.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Scaler:
     def _copy_unscaled(
         self, W: NDArray[Any], out: NDArray[Any] | None, weights: Floats | None, unit_exponent: int
     ) -> list[float] | None:
-        """Copy vectors, (n, k) to (k, n), and return norms of terms over 2**unit_exponent.
+        """Copy vectors, (n, k) to (k, n), and return norms of terms in units of 2**unit_exponent.
 
         The result is None if a vector may need scaling. Without `out` nothing is copied.
         """
@@ -229,7 +229,10 @@ class Scaler:
         return norms if all(min_norm <= norm <= max_norm for norm in norms) else None
 
     def _ignore_zero_columns(self, entries: Floats, block: slice) -> Floats:
-        """Set entries that multiply columns of zeros to 0; they must not affect the scaling."""
+        """Return entries, with 0 for those that multiply columns of zeros.
+
+        These entries must not affect the scaling.
+        """
         if not self._has_zero_columns:
             return entries
         return np.where(self._column_max[block] > 0, entries, 0.0)
@@ -285,7 +288,8 @@ class Scaler:
     ) -> int:
         """Return the exponent for a largest entry and a sum of terms in units of 2**unit_exponent.
 
-        It is 0 if both exceed their targets by at most ``2**max_unscaled``: no scaling is needed.
+        It is 0 (no scaling) if the entry is at most ``2**max_unscaled`` times its target, and the
+        sum differs from its target at most by this factor.
         """
         exponent = math.frexp(largest)[1] - self._max_exponent
         if total:
@@ -314,7 +318,7 @@ class Scaler:
     def scale_rows(
         self, values: Floats, exponents: Sequence[int], out: Floats | None = None
     ) -> Floats:
-        """Multiply row i of column j by ``2**(row_exponents[i] + exponents[j])``.
+        """Multiply entry (i, j) by ``2**(row_exponents[i] + exponents[j])``.
 
         Parameters
         ----------
@@ -377,7 +381,11 @@ def scale_by_powers(
 
 
 def vector_max_abs(vectors: Floats) -> list[float]:
-    """Return the largest absolute value of each vector, (n, k); NaN for a vector with NaN.
+    """Return the largest absolute value of each column; NaN for a column with NaN.
+
+    Parameters
+    ----------
+    vectors : (n, k) ndarray of float
 
     Examples
     --------
@@ -411,7 +419,7 @@ def cancellation(
     Returns
     -------
     float or None
-        None if the terms or the result of every column are 0.
+        None if no column has nonzero terms and a nonzero, finite result.
 
     Examples
     --------
@@ -432,7 +440,10 @@ def cancellation(
 
 
 def _blocks(length: int, columns: int = 1) -> list[slice]:
-    """Return slices of at least 1024 entries; slices of `columns` vectors fit in the cache."""
+    """Return slices of vectors, so short that `columns` of them fit in the cache.
+
+    All slices but the last have at least 1024 entries.
+    """
     step = max(_CACHE_BLOCK // columns, 1024)
     return [slice(first, min(first + step, length)) for first in range(0, length, step)]
 

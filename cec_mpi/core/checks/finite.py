@@ -75,7 +75,7 @@ class NonfiniteChecker:
     def check(
         self, machine: int, intervals: Intervals, values: NDArray[np.floating]
     ) -> NonfiniteAnswer | None:
-        """Return the first entry of an answer that is not finite, or None.
+        """Return an entry of an answer that is not finite, or None.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class NonfiniteChecker:
         Returns
         -------
         NonfiniteAnswer or None
-            Preferably an entry in a row in which another answer is not finite either.
+            The first such entry, preferably in a row in which another answer is not finite either.
         """
         if is_finite(values):
             return None

@@ -2,9 +2,9 @@
 
 The answers of machines P at one row are ``a = G_P x`` with x = (X_1 w .. X_L w) at that row. Any
 L + 1 of them are redundant: their check is the unit vector c with ``c' G_P = 0``, for which
-``c' a = 0``. In floating point c' a has the size of the rounding errors, and an error E of machine
-n adds E times its weight, the absolute value of entry n of c. As in `rounding`, all errors are
-relative to the scale S of a row. Answers agree if every L + 1 of them pass their check.
+``c' a = 0``. In floating point c' a is of the order of the rounding errors, and an error E of
+machine n adds E times its weight, the absolute value of entry n of c. As in `rounding`, all errors
+are relative to the scale S of a row. Answers agree if every L + 1 of them pass their check.
 
 A set of machines explains a disagreement if the other answers agree. Rounding never makes answers
 disagree, so the set of faulty machines always explains it. Hence, if at most two machines are
@@ -151,7 +151,8 @@ class ParityChecker:
             More than L, ascending.
         answers : (m, size) ndarray of float
         scale : float or (size,) array_like of float
-            S of each row of X w, a column of `answers`, or an upper bound.
+            S of each column of `answers`, or an upper bound. Each column has the answers for a row
+            of X w.
         scratch : (2, m - L, size) ndarray of float, optional
             Overwritten.
 

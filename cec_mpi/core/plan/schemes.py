@@ -158,7 +158,7 @@ def order_blocks(machines: NDArray[np.int32], available: Sequence[int]) -> NDArr
 
 
 def _greedy_path(membership: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return a greedy order: after each block comes the one that shares most machines with it."""
+    """Return a greedy order: each block is followed by the one that shares the most machines."""
     order = np.zeros(len(membership), dtype=np.intp)
     if len(membership) * membership.size <= _MAX_PRODUCT_SIZE:
         indicator = membership.astype(np.float32)

@@ -41,9 +41,10 @@ def spread_copies(
         Relative speed of each machine. The number of parts that a machine holds is proportional to
         its speed, up to all parts.
     copies : int
-        Machines that hold each part, J.
+        Number of machines that hold each part, J.
     orders : int
-        Random orders of the machines. With equal speeds each order adds N / J sets of holders.
+        Number of random orders of the machines. With equal speeds each order adds N / J sets of
+        holders.
     seed : int
         Seed of the random orders.
 
@@ -61,7 +62,7 @@ def spread_copies(
     In an order, machine n covers a length of ``J s_n / sum(s)``, at most 1, of a line of length J.
     The machines at ``u, u + 1, .., u + J - 1`` hold a part. They are distinct, and evenly spaced u
     from 0 to 1 give each machine its share (systematic sampling). Lengths are integers, because a
-    length rounded to more than 1 could be chosen twice.
+    machine with a length rounded to more than 1 could be chosen twice.
 
     Examples
     --------
@@ -132,7 +133,8 @@ class PlacementQuality(NamedTuple):
         Mean and maximum, over simulated steps, of the ratio of the makespan to that of machines
         that hold all parts. Simulated speeds are from half to twice the declared ones.
     unavailable_machines : int
-        Unavailable machines of each simulated step: two if each part has at least three holders.
+        Number of unavailable machines in each simulated step: two if each part has at least three
+        holders.
     """
 
     holder_sets: int

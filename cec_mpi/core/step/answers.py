@@ -116,7 +116,7 @@ class RowAnswers:
         return answers, np.tile(self._scale, stop - start)
 
     def _answer_values(self, machine: int, start: int, stop: int) -> NDArray[Any]:
-        """Return the last answer of a machine that includes all these rows."""
+        """Return these rows of a machine's last answer that includes all of them."""
         k = self._columns
         for begin, end, values in reversed(self._answers[machine]):
             if begin <= start and stop <= end:

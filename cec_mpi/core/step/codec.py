@@ -97,7 +97,7 @@ class Codec:
         self._blocks[thread].append(_BlockGroup(group, scratch[thread]))
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
-        """Decode the answers of a step for the rows of X_1 W .. X_L W.
+        """Compute the rows of X_1 W .. X_L W from the answers of a step.
 
         Parameters
         ----------

@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Blocks in rows ``top..bottom`` of the grid and in one span, processed as one piece."""
+    """Blocks of one span in rows ``top <= row < bottom`` of the grid, processed as one piece."""
 
     top: int
     bottom: int
@@ -110,7 +110,7 @@ class Grid:
             yield self.block(row * self.blocks_across + rectangle.span)
 
     def rectangles(self, max_entries: int, height_step: int = 1) -> list[Rectangle]:
-        """Return rectangles of at most `max_entries` entries that cover all blocks.
+        """Return rectangles that cover all blocks, of at most `max_entries` entries if possible.
 
         Heights are multiples of `height_step` blocks, except at the end.
         """
