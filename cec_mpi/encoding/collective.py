@@ -62,7 +62,10 @@ def encode_on_all_ranks(
 
 
 def _check_agreement(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:
-    """Return X of this rank and a key for all ranks; raise if X differs (collective)."""
+    """Return X of this rank, and a key for all ranks (collective).
+
+    Raise if the path, or the shape and dtype, are not the same on all ranks.
+    """
     problem: CecError | None = None
     description, key = "", secrets.token_hex(8)
     try:

@@ -194,7 +194,7 @@ def _start_or_resume(source: Any, directory: Path, options: EncodeOptions, runne
             journal.check_same_origin(directory, matrix, options.to_arguments())
             remove_journal(directory)  # exists if an encode was killed at its end
             if not all(file.exists() for _, file in options.target):
-                # The copy writes the targets.
+                # Copying X again writes the missing target files.
                 with _as_source(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
             return
@@ -287,20 +287,22 @@ def _encode_blocks(
             rounding = sum((rounding for _, rounding in results), NO_ROUNDING)
             is_rounded = skeleton.rounded or bool(rounding.count)
             manifest = journal.finish(directory, skeleton, is_rounded)
-    size_ratio = max((ratio for ratio, _ in results), default=0.0)
+    magnitude_ratio = max((ratio for ratio, _ in results), default=0.0)
     warn_of_rounding(matrix.name, rounding, manifest.dtype)
-    if size_ratio * float(np.finfo(manifest.dtype).eps) > _MAX_ROW_ERROR:
-        _warn_of_small_rows(matrix.name, manifest, size_ratio)
+    if magnitude_ratio * float(np.finfo(manifest.dtype).eps) > _MAX_ROW_ERROR:
+        _warn_of_small_rows(matrix.name, manifest, magnitude_ratio)
 
 
-def _warn_of_small_rows(name: str, manifest: CodedManifest, size_ratio: float) -> None:
+def _warn_of_small_rows(name: str, manifest: CodedManifest, magnitude_ratio: float) -> None:
     """Warn of rows that lose digits because much larger rows are encoded with them."""
     advice = "use scaling rows (--scaling rows)"
     if manifest.row_exponents is not None:
-        advice = f"the entries of a row differ too much in size to be scaled in {manifest.dtype}"
+        advice = (
+            f"the entries of a row differ too much in magnitude to be scaled in {manifest.dtype}"
+        )
     warn_caller(
-        f"{name} has rows in one code word that differ in size by a factor of {size_ratio:.0e}, so "
-        f"the smaller ones lose most or all of their digits: {advice}",
+        f"{name} has rows in one code word that differ in magnitude by a factor of "
+        f"{magnitude_ratio:.0e}, so the smaller ones lose most or all of their digits: {advice}",
         ScaleWarning,
     )
 

@@ -97,12 +97,13 @@ def create_store(
 def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove temporary directories that killed processes left behind."""
     for path in parent.iterdir():
-        if path.name.startswith(prefix) and _is_abandoned(path, path.name.removeprefix(prefix)):
+        if path.name.startswith(prefix) and _is_staging(path, path.name.removeprefix(prefix)):
             with suppress(InputError, OSError), locked(path, "it is in use"):
                 shutil.rmtree(path)
 
 
-def _is_abandoned(directory: Path, token: str) -> bool:
+def _is_staging(directory: Path, token: str) -> bool:
+    """Return whether a directory looks like one that `create_store` has not renamed yet."""
     prefixes = (*JOURNAL, SOURCE, "shard-", ".")
     return (
         set(token) <= set(string.hexdigits)
@@ -127,7 +128,10 @@ def _write_store_files(
     publish(directory / INCOMPLETE_MANIFEST, manifest_text(skeleton).encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
     publish(directory / SOURCE, json.dumps(origin, indent=2).encode())
-    state = {"what": "an encode that is running or was interrupted", "resume_with": resume_command}
+    state = {
+        "description": "an encode that is running or was interrupted",
+        "resume_with": resume_command,
+    }
     publish(directory / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 

@@ -96,7 +96,7 @@ class TableOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerOptions:
-    """Options of HDF5 and Zarr arrays whose attributes change the stored values.
+    """Options of HDF5 and Zarr arrays whose attributes change the meaning of the stored values.
 
     Such attributes are ``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``,
     ``valid_range`` and other spellings of them. By default they raise an error.
@@ -111,7 +111,9 @@ class ContainerOptions:
         the CF conventions. Missing values become NaN.
     """
 
-    title: ClassVar[str] = "HDF5 (with NetCDF-4) and Zarr whose attributes change the stored values"
+    title: ClassVar[str] = (
+        "HDF5 (with NetCDF-4) and Zarr arrays whose attributes change the meaning of the values"
+    )
 
     raw_values: bool = option(
         False, "--raw-values", "encode the stored values, and ignore attributes"
@@ -143,8 +145,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
         With copies: number of random orders of the machines; neighbours in an order hold the same
         rows.
     code : {"fourier", "orthonormal", "gaussian"}, optional
-        Code family; by default ``fourier`` up to 24 machines, and ``orthonormal`` above
-        and if `systematic`.
+        Code family; by default ``orthonormal`` with `systematic` or more than 24 machines,
+        otherwise ``fourier``.
     systematic : bool
         Whether the first L shards are rows of X.
     seed : int
@@ -154,8 +156,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
     scaling : {"rows", "none"}, optional
         Whether each row is divided by a power of two before encoding, so that its largest entry is
         in [1/2, 1), and small rows are as accurate as large ones. Products and decoded entries are
-        scaled back exactly. By default ``"rows"``; with `systematic` ``"none"``, because then the
-        first shards are rows of X.
+        scaled back exactly. By default ``"rows"``, but ``"none"`` with `systematic`, because then
+        the first shards are rows of X.
     missing : {"refuse", "drop-rows", "mean"}
         Treatment of missing values: NaN in floats, and cells of a text table that are empty or
         ``NA``, ``NaN``, ``null``, ``?`` and the like. They raise an error, or their rows are
@@ -208,7 +210,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
     code: str | None = option(
         None,
         "--code",
-        "code family (default: fourier up to 24 machines, orthonormal above and with --systematic)",
+        "code family (default: orthonormal with --systematic or more than 24 machines, otherwise "
+        "fourier)",
         choices=["fourier", "orthonormal", "gaussian"],
     )
     systematic: bool = option(False, "--systematic", "store rows of X in the first L shards")
@@ -227,8 +230,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
     scaling: str | None = option(
         None,
         "--scaling",
-        "divide each row by a power of two before encoding, or not (default: rows; with "
-        "--systematic none)",
+        "divide each row by a power of two before encoding, or not (default: none with "
+        "--systematic, otherwise rows)",
         choices=["rows", "none"],
     )
     missing: str = option(
@@ -298,7 +301,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             target=_parse_targets(self.target),
         )
         if options.raw_values and options.decode_cf:
-            raise InputError("--raw-values and --decode-cf: expected one of them")
+            raise InputError("--raw-values and --decode-cf: expected only one of them")
         if options.recovery is not None:
             for name in _COPIES_OPTIONS:
                 if getattr(options, name) != _DEFAULTS[name]:

@@ -177,8 +177,9 @@ class _ShardWriter:
                             f"{start}..{stop - 1}: {advice}"
                         )
                     self.rounding += measure_rounding(values, stored)
-                    sizes = np.abs(stored, dtype=np.float64)
-                    np.maximum.at(self.column_sizes, np.asarray(sections[INDICES][entries]), sizes)
+                    magnitudes = np.abs(stored, dtype=np.float64)
+                    columns = np.asarray(sections[INDICES][entries])
+                    np.maximum.at(self.column_sizes, columns, magnitudes)
                 data = stored.view(np.uint8)
                 checksums.append(block_checksum(data))
                 for machine in layout.holders[part]:

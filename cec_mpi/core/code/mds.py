@@ -147,8 +147,8 @@ def make_code(
     recovery : int
         Recovery threshold, L.
     family : str, optional
-        One of `FAMILIES`; by default ``fourier`` up to 24 machines, and ``orthonormal`` above
-        and if `systematic`.
+        One of `FAMILIES`; by default ``orthonormal`` with `systematic` or more than 24
+        machines, otherwise ``fourier``.
     systematic : bool
         Whether the first L machines store X_1 .. X_L.
     seed : int

@@ -64,7 +64,8 @@ def open_source(
         A file or directory in one of `FORMATS`. Parts (files of a directory) are stacked in the
         natural order of their names. Raw binary is in C order.
     options : EncodeOptions
-        Options of raw binary and of text tables. With a delimiter, a text table may have any name.
+        Options of raw binary, text tables, HDF5 and Zarr. With a delimiter, a text table may have
+        any name.
 
     Raises
     ------

@@ -304,7 +304,7 @@ def dask_matrix(array: Any, column_names: tuple[str, ...] = ()) -> DaskMatrix:
     Raises
     ------
     InputError
-        The array is not a matrix, or the sizes of its chunks are unknown.
+        The shape or dtype is invalid, or the sizes of chunks are unknown.
     """
     name = name_of(array)
     if any(math.isnan(size) for sizes in array.chunks for size in sizes):

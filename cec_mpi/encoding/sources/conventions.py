@@ -1,4 +1,4 @@
-"""Attributes of HDF5, NetCDF-4 and Zarr arrays that change the stored values."""
+"""Attributes that change the meaning of the values in HDF5, NetCDF-4 and Zarr arrays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MISSING = (
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute that changes the stored values.
+    """An attribute that changes the meaning of the stored values.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Attribute:
 
 
 def effective_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
-    """Return the attributes that change stored values of this dtype.
+    """Return the attributes that change the meaning of stored values of this dtype.
 
     Attributes without effect are excluded: a factor of 1, an offset of 0, and missing values of NaN
     or infinity, which X cannot have. Other missing values are included, although they may not occur
@@ -126,7 +126,7 @@ def _has_effect(attribute: Attribute, dtype: np.dtype[Any]) -> bool:
 
 
 def reject_attributes(name: str, attributes: Iterable[Attribute]) -> None:
-    """Raise if attributes change the stored values.
+    """Raise if attributes change the meaning of the stored values.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def reject_attributes(name: str, attributes: Iterable[Attribute]) -> None:
     if all(map(_is_cf, attributes)):
         advice = f"expected --decode-cf, which applies them, or {advice.removeprefix('expected ')}"
     raise InputError(
-        f"{name} has attributes that change the stored values, "
+        f"{name} has attributes that change the meaning of the stored values, "
         f"{truncate(list(map(str, attributes)), _MAX_LISTED)}: {advice}"
     )
 
@@ -228,11 +228,11 @@ def make_decoder(
     """
     import_library("xarray", name, "decoded")
     attributes = list(attributes)
-    undefined = [str(attribute) for attribute in attributes if not _is_cf(attribute)]
-    if undefined:
+    invalid = [str(attribute) for attribute in attributes if not _is_cf(attribute)]
+    if invalid:
         raise InputError(
-            f"{name} cannot be decoded, because CF does not define its attributes "
-            f"{truncate(undefined, _MAX_LISTED)}: expected --raw-values, or decoded values"
+            f"{name} cannot be decoded, because CF does not define these attributes or their "
+            f"values, {truncate(invalid, _MAX_LISTED)}: expected --raw-values, or decoded values"
         )
     values: dict[str, Any] = {_CF_NAMES[attribute.key]: attribute.value for attribute in attributes}
     stored_dtype = dtype

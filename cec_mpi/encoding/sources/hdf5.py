@@ -72,7 +72,8 @@ def hdf5_view(
     Raises
     ------
     InputError
-        The dataset cannot be read, parts of it are missing, or attributes change its values.
+        The dataset cannot be read, parts of it are missing, or attributes change the meaning of
+        its values.
     """
     warnings = []
     transposed = _is_column_major(dataset)
@@ -118,7 +119,7 @@ def _find_dataset(file: Any, path: Path, inner_path: str) -> Any:
     """Return a dataset of a file."""
     try:
         item = file[inner_path]
-    except KeyError as error:  # also for a link to another file
+    except KeyError as error:  # also raised for a broken link
         if file.get(inner_path, getlink=True) is not None:
             raise InputError(f"{path}::{inner_path} is a broken link: {error.args[0]}") from None
         raise InputError(

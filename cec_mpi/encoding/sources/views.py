@@ -135,7 +135,7 @@ def container_source(
 def apply_attributes(
     view: View, attributes: Mapping[str, Any], options: EncodeOptions, unwritten_value: Any = None
 ) -> View:
-    """Return a view that applies attributes which change the stored values.
+    """Return a view that applies attributes which change the meaning of the stored values.
 
     Raises
     ------

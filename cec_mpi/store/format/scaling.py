@@ -43,7 +43,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     """
     sizes = manifest.convert_sizes(read_array(directory, *manifest.arrays()[0]))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
-        raise _damaged_error(directory / manifest.column_sizes.file, "finite sizes of at least 0")
+        raise _damaged_error(directory / manifest.column_sizes.file, "finite numbers of at least 0")
     exponents = None
     if manifest.row_exponents is not None:
         exponents = read_array(directory, *manifest.arrays()[1])

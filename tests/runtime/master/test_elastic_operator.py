@@ -149,7 +149,7 @@ def test_no_machine_is_excluded_for_overflow(stores, options, precision):
 def test_a_result_may_exceed_the_range_of_the_shards(tmp_path, precision):
     matrix = RNG.standard_normal((60, 5)).astype(np.float32)
     matrix[7] = 3e37
-    with pytest.warns(ScaleWarning, match="differ in size by a factor"):
+    with pytest.warns(ScaleWarning, match="differ in magnitude by a factor"):
         encode(matrix, tmp_path / "store", 3, 2, scaling="none")
     with open_in_process(tmp_path / "store", precision=precision, **NEVER_LATE) as operator:
         assert (operator @ np.full(5, 100.0))[7] == pytest.approx(1.5e40)

@@ -101,7 +101,7 @@ def test_extreme_entries_are_decoded_exactly(tmp_path, dtype):
     sizes = np.array([*EXTREMES[dtype], 0.0], dtype)
     same, mixed = sizes[:, np.newaxis] * np.array([[1, -1, 0]], dtype), sizes[[0, 4, 5]]
     X = np.vstack([same, sizes[:3], sizes[:3], mixed])
-    with pytest.warns(ScaleWarning, match="the entries of a row differ too much in size"):
+    with pytest.warns(ScaleWarning, match="the entries of a row differ too much in magnitude"):
         encode(X, tmp_path / "store", 6, 3, systematic=True, scaling="rows")
     decode(tmp_path / "store", tmp_path / "X.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
@@ -267,8 +267,8 @@ def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        ("column-sizes", np.nan, "expected finite sizes"),
-        ("column-sizes", -1.0, "expected finite sizes"),
+        ("column-sizes", np.nan, "expected finite numbers"),
+        ("column-sizes", -1.0, "expected finite numbers"),
         ("row-exponents", 2000, "expected exponents up to"),
     ],
 )
