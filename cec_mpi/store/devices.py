@@ -127,13 +127,16 @@ class Device:
         return self._copy(buffer)
 
     def put_tiles(self, U: NDArray[Any], tiles: Sequence[tuple[int, Tile]]) -> Iterator[Any]:
-        """Yield a copy on the device of the rows of U for each tile, valid until the next one.
+        """For each tile, copy its rows of U to the device, and yield the copy.
+
+        A copy is valid until the next one.
 
         Parameters
         ----------
         U : (m, k) ndarray
         tiles : sequence of (int, Tile)
-            Tiles, and the row of U where each begins. Skipped rows are zeros in the copy.
+            Row of U for the first row of a tile that is not skipped, and the tile. Skipped rows are
+            zeros in the copy.
         """
         device_U = self.put(U)
         for position, tile in tiles:
@@ -265,7 +268,7 @@ class TorchDevice(Device):
         return free + cached, total
 
     def allocate_host(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """See `Device.allocate_host`; the memory is pinned on GPUs of Nvidia."""
+        """See `Device.allocate_host`; for a CUDA device, the memory is pinned."""
         if self._handle.type != "cuda":
             return super().allocate_host(count, dtype)
         buffer = self._torch.empty(count * dtype.itemsize, dtype=self.xp.uint8, pin_memory=True)
@@ -325,7 +328,7 @@ class CupyDevice(Device):
             return free + import_module("cupy").get_default_memory_pool().free_bytes(), total
 
     def allocate_host(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """See `Device.allocate_host`; the memory is pinned on GPUs of Nvidia."""
+        """See `Device.allocate_host`; the memory is pinned."""
         pinned: NDArray[Any] = import_module("cupyx").empty_pinned(count, dtype)
         return pinned
 
@@ -400,7 +403,7 @@ class JaxDevice(Device):
         first, min_height = start, (stop - start) // 8
         while first < stop:
             remaining = stop - first
-            height = _power_of_two(remaining)
+            height = _largest_power_of_two(remaining)
             if remaining < min_height and height < remaining:
                 height *= 2  # the last tile, which overlaps the one before it
             end = min(first + height, stop)
@@ -422,13 +425,13 @@ class JaxDevice(Device):
         """See `Device.multiply`."""
         height = tile.stop - tile.start
         multiply = _jax_functions()["multiply"]
-        return multiply(rows, tile.start, W, height, min(height, _power_of_two(max_rows)))
+        return multiply(rows, tile.start, W, height, min(height, _largest_power_of_two(max_rows)))
 
     def multiply_transposed(self, rows: Any, tile: Tile, U: Any, max_rows: int) -> Any:
         """See `Device.multiply_transposed`."""
         height = tile.stop - tile.start
         multiply = _jax_functions()["multiply_transposed"]
-        return multiply(rows, tile.start, U, min(height, _power_of_two(max_rows)))
+        return multiply(rows, tile.start, U, min(height, _largest_power_of_two(max_rows)))
 
     def _copy(self, values: NDArray[Any]) -> Any:
         return import_module("jax").device_put(values, self._handle)
@@ -437,7 +440,7 @@ class JaxDevice(Device):
         return np.asarray(array)
 
 
-def _power_of_two(count: int) -> int:
+def _largest_power_of_two(count: int) -> int:
     """Return the largest power of two up to this number."""
     return 1 << (count.bit_length() - 1)
 
@@ -579,7 +582,8 @@ def find_devices(text: str) -> Sequence[Device]:
 def choose_device(text: str, machine: int) -> Device | None:
     """Return the device of a machine; None for NumPy on the CPU.
 
-    Of several devices, those with the most free memory are assigned to the machines in turn.
+    If there are several devices, those whose free memory is at least 90% of the largest are
+    assigned to the machines in turn.
 
     Parameters
     ----------

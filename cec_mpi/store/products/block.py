@@ -27,14 +27,14 @@ _MIN_PREFETCH_ROW_BYTES = 480
 _MAX_PREFETCH_ROW_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
 _MIN_PREFETCH_ROWS = 40  # minimum number of rows to prefetch for rows.T @ U
 _MIN_SLAB_ROWS = 12  # minimum rows of a slab, which one call multiplies
-# Slabs of rows.T @ U without `_prefetch`: hardware prefetches only about 12 rows far apart.
+# Slabs of rows.T @ U without `_prefetch`: hardware prefetches at most about 12 long rows.
 _WIDE_COLUMNS, _MIN_WIDE_SLAB_ROWS = 2048, 12
 _MIN_UNPREFETCHED_ROWS, _MAX_UNPREFETCHED_ROWS = 16, 48
 # Slabs of rows.T @ U that OpenBLAS packs: a few megabytes stay in the caches.
 _ADJOINT_SLAB_BYTES, _MIN_LARGE_SLAB_ROWS, _MAX_LARGE_SLAB_ROWS = 4 << 20, 128, 4096
 # Slabs of rows @ W.T with many vectors; Python handles signals in between.
 _MANY_VECTORS_SLAB_BYTES = 64 << 20
-_MIN_FLOAT32_SLAB_BYTES, _MIN_FLOAT32_SLAB_ROWS = 1 << 20, 4096  # summed before float64 is used
+_MIN_FLOAT32_SLAB_BYTES, _MIN_FLOAT32_SLAB_ROWS = 1 << 20, 4096  # for sums in float32
 
 
 def is_small_product(entries: int, vector_count: int) -> bool:
@@ -131,7 +131,7 @@ def add_transposed_block(
 ) -> None:
     """Add the transpose of rows times k vectors: ``sums += rows.T @ U``.
 
-    Slabs of a few thousand rows of float32 are summed in float32, and these sums in float64.
+    Rows of float32 are summed in float32 slab by slab, and the sums of slabs in float64.
 
     Parameters
     ----------

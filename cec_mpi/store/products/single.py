@@ -75,7 +75,7 @@ def add_transposed(
 ) -> None:
     """Add the transpose of rows times a vector: ``sums += rows.T @ u``.
 
-    Slabs of a few thousand rows of float32 are summed in float32, and these sums in float64.
+    Rows of float32 are summed in float32 slab by slab, and the sums of slabs in float64.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def add_transposed(
 
 
 def _multiply_short(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-    """Multiply rows below `_VECDOT_ROW_BYTES`."""
+    """Multiply rows that have fewer bytes than `_VECDOT_ROW_BYTES`."""
     columns, itemsize = rows.shape[1], rows.itemsize
     group_size = _fused_group_size(rows, out)
     if group_size > 1:
