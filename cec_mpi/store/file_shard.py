@@ -69,7 +69,7 @@ class FileShard(Shard):
         self.path, self.machine, self.row_count = path, machine, manifest.rows_per_shard
         self._manifest = manifest
         self._repair_hint = (
-            f" (cec-mpi repair {store} rebuilds them)"
+            f" (cec-mpi repair {store} rebuilds damaged rows)"
             if path.parent == store
             else " (restart the machine to copy its shard from the store again)"
         )

@@ -36,7 +36,7 @@ class StoreKind(NamedTuple):
     output : str
         An `Output`, or a function that returns one for a path and a delimiter.
     blocks : str
-        A `Blocks`. In the default, all machines have copies of the same block.
+        A `Blocks`. The default is for a kind whose machines hold identical copies of a block.
     facts : str
         A `Facts`.
     device_shard : str
@@ -84,7 +84,7 @@ def convert_manifest(content: dict[str, Any]) -> Manifest:
         if field in content:
             manifest: Manifest = msgspec.convert(content, resolve_name(kind.manifest))
             return manifest
-    raise ValueError(f"expected one of {', '.join(STORE_KINDS)}")
+    raise ValueError(f"it has none of the fields {', '.join(STORE_KINDS)}, expected one of them")
 
 
 def open_shard(

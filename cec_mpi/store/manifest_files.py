@@ -43,7 +43,9 @@ JOURNAL = (
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
 )
-_MAX_UNCHECKED_BLOCKS = 1 << 20  # of all shards; arrays of them cannot exhaust the memory
+# Number of blocks of all shards up to which `check_sizes` does nothing, because arrays with an
+# entry for each block fit in memory.
+_MAX_UNCHECKED_BLOCKS = 1 << 20
 _HEADER_BYTES = 128  # of a file of checksums
 
 
@@ -58,7 +60,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 def content_checksum(content: dict[str, Any]) -> str:
     """Return the checksum of the content of a manifest, independent of white space."""
-    import hashlib  # slow; a machine does not need it
+    import hashlib  # the import is slow, and a machine does not need it
 
     fields = {name: value for name, value in content.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -69,7 +69,7 @@ class RebuildWork:
         return self.blocks.total_bytes(piece)
 
     def process(self, piece: list[int]) -> list[Outcome]:
-        """Compare and rebuild blocks, and return their outcomes."""
+        """Compare and rebuild blocks, and return the outcomes of those with a problem."""
         with convert_to_input_error(self.directory), FileCache(self.directory) as files:
             outcomes = [self._rebuild(block, files) for block in piece]
             if self._unsynced_bytes > _MAX_UNSYNCED_BYTES:

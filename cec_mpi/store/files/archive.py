@@ -27,7 +27,7 @@ class ArchiveDamagedError(Exception):
 
 
 def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the content of a file of arrays."""
+    """Return the content of an ``.npz`` file with these arrays."""
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()

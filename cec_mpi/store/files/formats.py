@@ -23,14 +23,15 @@ def parse_delimiter(text: str) -> str:
     Raises
     ------
     InputError
-        The text is neither a name nor one character, or numbers may contain the character.
+        The text is neither a name nor one character, or the character may occur in numbers, or
+        marks quotes, comments or ends of lines.
     """
     delimiter = _ALIASES.get(text, text) if isinstance(text, str) else ""
     is_ambiguous = delimiter.isalnum() or delimiter in '"#+-._\r\n\0'
     if len(delimiter) != 1 or not delimiter.isascii() or is_ambiguous:
         raise InputError(
-            f"delimiter {text!r}: expected one character that numbers do not contain, or one of "
-            f"{', '.join(name for name in _ALIASES if name.isalpha())}"
+            f"delimiter {text!r}: expected one character that is not part of numbers, quotes or "
+            f"comments, or one of {', '.join(name for name in _ALIASES if name.isalpha())}"
         )
     return delimiter
 

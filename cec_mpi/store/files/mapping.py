@@ -56,7 +56,7 @@ def _handle_sigbus(number: int) -> None:
             with suppress(OSError):
                 os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))
             os._exit(MachineError.exit_code)
-    # It is not one of these maps: restore the previous action, which handles the repeated read.
+    # No mapped file was truncated: restore the previous action, which handles the repeated read.
     _libc.sigaction(number, _previous_action, None)
 
 

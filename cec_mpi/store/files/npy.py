@@ -121,7 +121,8 @@ def open_memmap(path: Path) -> np.memmap[Any, Any]:
             version = np.lib.format.read_magic(file)
             shape, is_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
             if version != (1, 0) or is_fortran_order or dtype.hasobject:
-                raise ValueError(f"{dtype} in format {version}")
+                order = "Fortran" if is_fortran_order else "C"
+                raise ValueError(f"{dtype} in {order} order, in format {version}")
             expected = file.tell() + math.prod(shape) * dtype.itemsize
             size = os.fstat(file.fileno()).st_size
             if size != expected:  # np.memmap would pad the file with zeros

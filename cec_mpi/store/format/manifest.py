@@ -121,7 +121,8 @@ class MissingValues(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     treatment : {"drop-rows", "mean"}
-        Whether rows with missing values were dropped, or the mean of the column replaced them.
+        Whether rows with missing values were dropped, or each missing value was replaced by
+        the mean of its column.
     rows, columns : int
         Numbers of rows and columns with missing values; targets count as columns.
     dropped : int
@@ -322,9 +323,9 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """Return the arrays next to the shards, with their shapes and dtypes."""
         return [(self.column_sizes, (self.columns,), np.float64)]
 
-    def convert_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
+    def convert_sizes(self, stored: NDArray[Any]) -> NDArray[np.float64]:
         """Return the column sizes from the content of their file."""
-        return sizes
+        return stored
 
     def merge_rebuilt(
         self, old: tuple[RebuiltRows, ...], bounds: Mapping[int, float]

@@ -115,8 +115,9 @@ def make_shard_file(
 ) -> str:
     """Create a shard file with its header and size, unless it exists and is writable in place.
 
-    An existing file keeps its content. A symbolic link, or a file with several hard links, is
-    replaced by a new file; the target of the link does not change.
+    An existing file keeps its blocks, but a wrong header or size is corrected. A symbolic link, or
+    a file with several hard links, is replaced by a new file; the target of the link does not
+    change.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ def make_shard_file(
     manifest : Manifest
     machine : int
     read : callable
-        Returns a block to copy into a new file, or None.
+        Returns a block to copy into the file that replaces a link, or None.
 
     Returns
     -------

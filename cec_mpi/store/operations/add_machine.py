@@ -47,7 +47,8 @@ def add_machine(
     Raises
     ------
     DamagedStoreError
-        Fewer than L shards are good at some rows, shards disagree, or the checksums are damaged.
+        For some rows, fewer than L shards are good; or shards disagree, or the checksums are
+        damaged.
     InputError
         The store cannot be written, another process is writing, or the code would be too
         ill-conditioned with one more machine.

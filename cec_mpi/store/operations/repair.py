@@ -97,8 +97,8 @@ def repair(
     Raises
     ------
     DamagedStoreError
-        For some rows, fewer than L shards are good. The message names the lost rows of X. Nothing
-        was written.
+        For some rows, fewer than L shards are good, so no shard was rebuilt, and the message names
+        the lost rows of X; or shards changed while they were read.
     InputError
         The machine does not exist, the store cannot be written, or another process is writing.
     """
@@ -195,7 +195,7 @@ def _rebuild(
     runner: Runner,
     result: RepairResult,
 ) -> None:
-    """Rebuild the damaged blocks of a machine or of all; if no block is damaged, compare shards."""
+    """Rebuild damaged blocks of one or all machines; if no block is damaged, compare shards."""
     manifest, good = condition.manifest, condition.good
     machines = range(1, manifest.machines + 1) if machine is None else (machine,)
     damaged = manifest.block_placement & ~good
@@ -238,9 +238,11 @@ def _rebuild(
     result.error_bound = max((outcome.error_bound for outcome in outcomes), default=0.0)
     result.rebuilt = {n: manifest.describe_rows(blocks) for n, blocks in sorted(rebuilt.items())}
     result.still_damaged = [n for n in condition.damaged if n not in machines]
-    damaged_files = [name for name in condition.other_problems if name.startswith("checksums")]
-    result.restored += damaged_files
+    damaged_checksum_files = [
+        name for name in condition.other_problems if name.startswith("checksums")
+    ]
+    result.restored += damaged_checksum_files
     checksums = np.where(good, condition.checksums, condition.expected_checksums)
     publish_rebuilt(
-        directory, manifest, checksums, outcomes, are_checksums_damaged=bool(damaged_files)
+        directory, manifest, checksums, outcomes, are_checksums_damaged=bool(damaged_checksum_files)
     )

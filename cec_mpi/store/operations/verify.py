@@ -162,7 +162,7 @@ def compute_checksums(
 
 
 def _is_copy(copy: Manifest, manifest: Manifest) -> bool:
-    """Return whether a manifest is the copy of another; it may briefly be one generation newer."""
+    """Return whether `copy` is a copy of `manifest`; it may briefly be one generation newer."""
     generations_ahead = copy.checksums.generation - manifest.checksums.generation
     machines = min(copy.machines, manifest.machines)
     return (

@@ -153,7 +153,7 @@ class FileLayout:
     Attributes
     ----------
     parts : list of int
-        Ascending.
+        Parts in the file, ascending.
     entry_counts : (3,) tuple of int
         Number of entries in each section.
     section_offsets : (3,) tuple of int

@@ -61,11 +61,14 @@ class PartsEntry(Struct, frozen=True):
             )
         is_ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
         if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not is_ascending:
-            raise ValueError("rows or nonzeros of parts are not ascending from 0")
+            raise ValueError(
+                f"rows or nonzeros of parts are not ascending from 0, or rows do not end at {rows}"
+            )
         for part_holders in holders:
             if not part_holders or tuple(sorted(set(part_holders))) != part_holders:
                 raise ValueError(
-                    f"holders of a part are {shorten(part_holders)}, expected ascending"
+                    f"holders of a part are {shorten(part_holders)}, expected machines in "
+                    "ascending order"
                 )
             if not 1 <= part_holders[0] <= part_holders[-1] <= machines:
                 raise ValueError(
@@ -207,9 +210,9 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
             (self.cells, (2, self.cell_count + 1), np.int64),
         ]
 
-    def convert_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
+    def convert_sizes(self, stored: NDArray[Any]) -> NDArray[np.float64]:
         """See `Manifest.convert_sizes`."""
-        return dequantise_sizes(sizes, self.column_exponent)
+        return dequantise_sizes(stored, self.column_exponent)
 
     def extend(self, seed: int) -> Self:
         """See `Manifest.extend`; the new machine has copies of some parts."""
