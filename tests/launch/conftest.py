@@ -1,4 +1,4 @@
-"""Commands of one process run in this one: most take less time than the start of a process."""
+"""Commands of one process run in the process of the tests, which saves the start of another."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from helpers.commands import CommandResult
 
 @pytest.fixture
 def cec(run, call, monkeypatch, tmp_path):
-    """Run ``cec-mpi`` with these words: under mpirun when it takes ranks, else in this process.
+    """Run ``cec-mpi`` with these words: under mpirun with ranks, otherwise in this process.
 
-    With environment variables it is a process of its own.
+    Environment variables need a new process.
     """
-    monkeypatch.setattr(sys, "path", [*sys.path])  # tasks of the user add a directory
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a user's task adds a directory
 
     def cec(*words, ranks=0, cwd=tmp_path, variables=None):
         if ranks or variables:
@@ -27,7 +27,7 @@ def cec(run, call, monkeypatch, tmp_path):
             return run([*launcher, "cec-mpi", *words], cwd=cwd, variables=variables)
         importlib.invalidate_caches()
         loaded = {*sys.modules}
-        # The default of Python; in tests warnings are errors.
+        # Python's default; in these tests, warnings are errors.
         with warnings.catch_warnings(action="default", category=UserWarning):
             warnings.filterwarnings("ignore", "oversubscribed")
             code, stdout, stderr = call(words, cwd)
@@ -42,6 +42,6 @@ def cec(run, call, monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def symmetric(make_store):
-    """Three machines, any two of them enough: power iteration finds 10, in some 150 steps."""
+    """Three machines, any two of which are enough; power iteration finds 10 in about 150 steps."""
     basis, _ = np.linalg.qr(np.random.default_rng(6).standard_normal((60, 60)))
     return make_store(basis * np.append(np.linspace(0, 9, 59), 10) @ basis.T, 3, 2)

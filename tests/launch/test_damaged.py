@@ -16,9 +16,9 @@ BLOCK = "rows 87..173"  # in the middle of a shard, see `store`
 @pytest.fixture
 def store(make_store, tmp_path):
     """Five machines, any two of which are enough; their shards have three blocks."""
-    made = make_store(np.random.default_rng(6).standard_normal((520, 1500)), 5, 2)
-    assert open_store(made.path).manifest.grid.block_rows == 87
-    return made
+    store = make_store(np.random.default_rng(6).standard_normal((520, 1500)), 5, 2)
+    assert open_store(store.path).manifest.grid.block_rows == 87
+    return store
 
 
 @pytest.fixture
@@ -40,21 +40,21 @@ def multiply(cec, store, tmp_path):
     return multiply
 
 
-def alter(file, row=100):
-    with file.open("r+b") as opened:
-        opened.seek(row * 1500 * 8)
-        opened.write(b"altered")
+def damage(file, row=100):
+    with file.open("r+b") as stream:
+        stream.seek(row * 1500 * 8)
+        stream.write(b"altered")
 
 
-def shard(store, machine):
+def shard_path(store, machine):
     return store.path / f"shard-{machine:04d}.npy"
 
 
 def test_an_elastic_run_continues_without_machines_whose_shards_are_damaged(
     multiply, store, tmp_path
 ):
-    alter(shard(store, 2))
-    shard(store, 3).unlink()
+    damage(shard_path(store, 2))
+    shard_path(store, 3).unlink()
     message = multiply("--check")
     remedy = f"cec-mpi repair {store.path}"
     assert f"shard-0002.npy: {BLOCK} do not match their checksum ({remedy}" in message
@@ -69,7 +69,7 @@ def test_an_elastic_run_continues_without_machines_whose_shards_are_damaged(
 
 def test_a_run_with_too_few_good_shards_names_the_damaged_rows(multiply, store):
     for machine in (1, 2, 3, 5):
-        alter(shard(store, machine))
+        damage(shard_path(store, machine))
     message = multiply(code=4)
     assert "cec-mpi: error: step 0 cannot be completed" in message
     assert f"{BLOCK} do not match their checksum (cec-mpi repair {store.path}" in message

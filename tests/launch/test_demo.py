@@ -28,8 +28,8 @@ def test_the_demo_shows_the_four_steps_of_the_paper(run, tmp_path):
     table = [line for line in done.stdout.splitlines() if re.match(r" +\d  ", line)]
     assert len(table) == 4
     for number, (line, (available, rows)) in enumerate(zip(table, GOLDEN, strict=True), start=1):
-        step, up, shares, *_, speed_up, error = re.split(r" {2,}", line.strip())
-        assert (int(step), up, shares) == (number, available, rows)
+        step, machines, shares, *_, speed_up, error = re.split(r" {2,}", line.strip())
+        assert (int(step), machines, shares) == (number, available, rows)
         assert float(speed_up) > 0
         assert float(error) < 1e-10
     assert {"heterogeneous", "cyclic", "store"} <= {p.name for p in (tmp_path / "kept").iterdir()}

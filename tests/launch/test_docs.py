@@ -27,17 +27,17 @@ def test_the_commands_of_the_readme_run(run, tmp_path):
     commands = section.split("```sh\n", 1)[1].split("```\n", 1)[0]
     first_step = "until grep -qs '\"step\"' factors/steps.jsonl; do sleep 0.1; done;"
     commands, sleeps = re.subn(r"^sleep \d+;", first_step, commands, flags=re.MULTILINE)
-    assert sleeps == 1  # the kill follows the first step, not a time,
+    assert sleeps == 1  # the kill follows the first step, not a delay
     commands, slow = re.subn(r"--emulate-base 5000\b", "--emulate-base 50000", commands)
-    assert slow == 1  # and the machines can be faster
+    assert slow == 1  # fast machines also need enough time
     done = run(["bash", "-e", "-o", "pipefail", "-c", commands], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    shown = re.search(
+    match = re.search(
         r"^    (cec-mpi: warning: .*)\n    .*\n    (machines: .*)$", README, re.MULTILINE
     )
-    assert shown
-    assert shown[1] in done.stderr
-    assert shown[2] in done.stdout.splitlines()
+    assert match
+    assert match[1] in done.stderr
+    assert match[2] in done.stdout.splitlines()
     X = np.load(tmp_path / "X.npy")
     values = np.linalg.svd(X, compute_uv=False)[:5]
     assert np.allclose(np.load(tmp_path / "factors" / "result.npy"), values)
@@ -66,33 +66,33 @@ def test_the_remedy_for_too_few_cores_starts_more_ranks(run, tmp_path):
     assert "not enough slots" in refused.stderr
 
 
-# Other tests run their commands, or they need other computers.
+# Pages whose commands other tests run, or that need other computers.
 ELSEWHERE = {"howto/dask", "howto/ray", "howto/hosts", "howto/slurm", "howto/install"}
-BUILT = "gallery/"  # pages that run when the documentation is built
+GALLERY = "gallery/"  # pages that run when the documentation is built
 NEEDS = {"howto/preemption": "openmpi"}
 PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in pages_of_docs()}
-RUN = [
+PAGES_TO_RUN = [
     pytest.param(page, marks=pytest.mark.needs(NEEDS[page]) if page in NEEDS else ())
     for page, path in PAGES.items()
-    if page not in ELSEWHERE and not page.startswith(BUILT) and blocks_of(path.read_text("utf-8"))
+    if page not in ELSEWHERE and not page.startswith(GALLERY) and blocks_of(path.read_text("utf-8"))
 ]
 
 
-# One start runs programs that follow each other. Pytest loads only the plugin that pages name.
+# One launch runs consecutive programs. Pytest loads only the plugin that pages name.
 RUN_PROGRAMS = (
     "import runpy, sys\nfor name in sys.argv[1:]: runpy.run_path(name, run_name='__main__')"
 )
 PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_mpi"}
 
 
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", PAGES_TO_RUN)
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for kind, found in itertools.groupby(
+    for kind, group in itertools.groupby(
         blocks_of(PAGES[page].read_text("utf-8")), lambda b: b.kind
     ):
-        blocks = list(found)
+        blocks = list(group)
         if kind == "pycon":
             for block in blocks:
                 check_example(block, namespace, page)
@@ -121,7 +121,7 @@ def check_programs(run, directory, blocks, launcher):
 
 
 def check_example(block, namespace, page):
-    """Run examples of doctest, with the names that those before them on the page have made."""
+    """Run doctest examples with the names that earlier examples on the page have defined."""
     test = doctest.DocTestParser().get_doctest(
         block.text, namespace, page, f"{page}.md", block.line
     )
@@ -133,7 +133,7 @@ def check_example(block, namespace, page):
 
 
 def without_measurements(printed: str) -> str:
-    """Replace the duration of a run, and the number of steps of a solver of SciPy."""
+    """Replace the duration of a run and the number of steps of a SciPy solver."""
     printed = re.sub(r"converged: \d+ steps on", "converged: 1 steps on", printed)
     return re.sub(r"machines, \d+\.\d s$", "machines, 0.0 s", printed, flags=re.MULTILINE)
 

@@ -27,25 +27,25 @@ with cec_mpi.open_operator(sys.argv[1], comm) as X:
     {machine}
 print("end of program", flush=True)
 """
-ONE, FIRST = "if rank == 2: {}", "if rank == 0: {}"
-MINE = "raise KeyError('mine')"
-INPUT = "raise cec_mpi.errors.InputError('mine')"
+ON_RANK_2, ON_RANK_0 = "if rank == 2: {}", "if rank == 0: {}"
+RAISE_KEY_ERROR = "raise KeyError('mine')"
+RAISE_INPUT_ERROR = "raise cec_mpi.errors.InputError('mine')"
 
 CASES = {
-    "before MPI, on rank 2": ({"before": ONE.format(MINE)}, 1),
-    "before opening, on rank 0": ({"after": FIRST.format(INPUT)}, 2),
-    "before opening, on all": ({"after": INPUT}, 2),
-    "on a machine after the block": ({"machine": ONE.format(MINE)}, 1),
+    "before MPI, on rank 2": ({"before": ON_RANK_2.format(RAISE_KEY_ERROR)}, 1),
+    "before opening, on rank 0": ({"after": ON_RANK_0.format(RAISE_INPUT_ERROR)}, 2),
+    "before opening, on all": ({"after": RAISE_INPUT_ERROR}, 2),
+    "on a machine after the block": ({"machine": ON_RANK_2.format(RAISE_KEY_ERROR)}, 1),
     "in the block": ({"block": "raise KeyboardInterrupt('mine')"}, 130),
 }
 
 
 @pytest.fixture
 def program(run, small_store, tmp_path):
-    """Run a program on four ranks, with statements at these points."""
+    """Return a function that runs a program on four ranks, with statements at these points."""
 
-    def program(**parts):
-        text = dict.fromkeys(("before", "after", "block", "machine"), "pass") | parts
+    def program(**statements):
+        text = dict.fromkeys(("before", "after", "block", "machine"), "pass") | statements
         (tmp_path / "program.py").write_text(PROGRAM.format(**text))
         command = ["mpirun", "-n", 4, sys.executable, "program.py", small_store.path]
         return run(command, cwd=tmp_path)
@@ -55,11 +55,11 @@ def program(run, small_store, tmp_path):
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_exception_ends_all_ranks_with_its_exit_code(program, case):
-    parts, code = CASES[case]
-    done = program(**parts)
+    statements, code = CASES[case]
+    done = program(**statements)
     assert done.returncode == code, done.stderr
     assert done.stderr.count("Traceback") >= 1
-    assert "block" not in parts or done.stderr.count("Traceback") == 1
+    assert "block" not in statements or done.stderr.count("Traceback") == 1
     assert "mine" in done.stderr
     assert "end of program" not in done.stdout or "machine" in case  # on the other ranks
 
@@ -70,7 +70,7 @@ def test_sys_exit_in_the_block_ends_all_ranks_with_its_code(program):
 
 
 def test_a_rank_that_exits_before_opening_is_named_and_ends_the_job(program):
-    done = program(after=ONE.format("sys.exit(5)"))
+    done = program(after=ON_RANK_2.format("sys.exit(5)"))
     expected = "cec-mpi: error: rank 2 exited with exit code 5 while other ranks wait for it"
     assert (done.returncode, done.errors) == (5, expected)
 

@@ -1,6 +1,6 @@
 """Failures end a run within seconds, with one message and without surviving processes.
 
-Python imports ``sitecustomize`` at its start, which patches the machines.
+When Python starts, it imports ``sitecustomize``, which patches the machines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Machine.compute = faulty
 
 @pytest.fixture
 def multiply(run, small_store, tmp_path):
-    """Run ``matvec`` of four steps, in which machine 3 has a fault; all machines have rows."""
+    """Return a function that runs ``matvec`` for four steps with a fault on machine 3."""
     np.save(tmp_path / "W.npy", np.ones((4, small_store.columns)))
 
     def multiply(fault, *options):
@@ -49,7 +49,7 @@ def multiply(run, small_store, tmp_path):
 
 
 @pytest.mark.any_mpi
-def test_an_unknown_option_is_one_message_of_all_ranks(cec, small_store):
+def test_an_unknown_option_gives_one_message_for_all_ranks(cec, small_store):
     done = cec("run", small_store.path, "--speed-up", 3, ranks=2)
     assert done.returncode == 2
     assert done.errors.startswith("cec-mpi: error: ")
@@ -58,7 +58,7 @@ def test_an_unknown_option_is_one_message_of_all_ranks(cec, small_store):
 
 
 @pytest.mark.any_mpi
-def test_an_exception_in_a_step_is_one_message_with_the_machine(multiply, tmp_path):
+def test_an_exception_in_a_step_gives_one_message_that_names_the_machine(multiply, tmp_path):
     done = multiply("raise ArithmeticError('no luck')")
     assert done.returncode == 3
     assert done.errors == "cec-mpi: error: step 2 failed on machine 3: ArithmeticError: no luck"
@@ -71,7 +71,7 @@ def test_an_exception_in_a_step_is_one_message_with_the_machine(multiply, tmp_pa
 
 
 @pytest.mark.needs("openmpi")
-def test_a_killed_rank_is_one_message_if_mpi_reports_it(multiply):
+def test_a_killed_rank_gives_one_message_if_mpi_reports_it(multiply):
     done = multiply("os.kill(os.getpid(), signal.SIGKILL)", "--with-ft", "ulfm")
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
@@ -84,7 +84,7 @@ def test_a_killed_rank_is_one_message_if_mpi_reports_it(multiply):
 @pytest.mark.parametrize(
     "error", [MemoryError("no 1.00 EiB"), RuntimeError("can't start new thread")], ids=str
 )
-def test_too_little_memory_is_one_message_and_code_2(cec, small_store, monkeypatch, error):
+def test_too_little_memory_gives_one_message_and_code_2(cec, small_store, monkeypatch, error):
     monkeypatch.setattr(Machine, "assign", Mock(side_effect=error))
     done = cec("run", small_store.path, "--out", "out", "svd", "--serial")
     assert (done.returncode, done.errors.count("\n")) == (2, 0)
@@ -94,13 +94,13 @@ def test_too_little_memory_is_one_message_and_code_2(cec, small_store, monkeypat
 def test_a_machine_that_exits_with_0_ends_the_job(multiply, tmp_path):
     done = multiply("os._exit(0)")
     assert not (tmp_path / "out" / "summary.json").exists()
-    if library().startswith("Open MPI"):  # Hydra may take the machine's code for the job's
+    if library().startswith("Open MPI"):  # Hydra may return the machine's exit code for the job
         assert done.returncode != 0
 
 
 @pytest.fixture
-def running(start, small_store, tmp_path):
-    """A run with many more steps to compute."""
+def long_run(start, small_store, tmp_path):
+    """A process of a run with many more steps to compute."""
     np.save(tmp_path / "W.npy", np.ones((10_000, small_store.columns)))
     words = ["run", small_store.path, "--out", "out", "vectors=W.npy"]
     words += ["--emulate-speeds", "1,1,1", "--emulate-base", 500]
@@ -111,19 +111,19 @@ def running(start, small_store, tmp_path):
 
 
 @pytest.mark.needs("code after a signal")
-def test_ctrl_c_to_mpirun_ends_the_job(running, tmp_path):
-    running.send_signal(signal.SIGINT)
-    _, stderr = running.communicate(timeout=LIMIT)
-    assert running.returncode != 0
+def test_ctrl_c_to_mpirun_ends_the_job(long_run, tmp_path):
+    long_run.send_signal(signal.SIGINT)
+    _, stderr = long_run.communicate(timeout=LIMIT)
+    assert long_run.returncode != 0
     assert "Traceback" not in stderr
     lines = (tmp_path / "out" / "steps.jsonl").read_text().splitlines()
     assert all(json.loads(line)["kind"] == "step" for line in lines[1:-1])
 
 
-def test_all_ranks_end_when_mpirun_is_killed(running):
-    ranks = list(ranks_of(running).values())
+def test_all_ranks_end_when_mpirun_is_killed(long_run):
+    ranks = list(ranks_of(long_run).values())
     assert len(ranks) == 4
-    running.kill()
+    long_run.kill()
     _, alive = psutil.wait_procs(ranks, timeout=LIMIT)
     assert not alive
 
@@ -135,8 +135,8 @@ def test_processes_of_another_launcher_print_one_message(start, small_store):
         {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": str(rank)} for rank in range(3)
     ]
     processes = [start(words, variables=rank) for rank in variables]
-    first, *others = [process.communicate(timeout=LIMIT)[1] for process in processes]
+    first_error, *other_errors = [process.communicate(timeout=LIMIT)[1] for process in processes]
     assert [process.returncode for process in processes] == [2, 2, 2]
-    assert first.count("cec-mpi: error: ") == len(first.splitlines()) == 1
-    assert "3 processes" in first
-    assert others == ["", ""]
+    assert first_error.count("cec-mpi: error: ") == len(first_error.splitlines()) == 1
+    assert "3 processes" in first_error
+    assert other_errors == ["", ""]

@@ -34,8 +34,8 @@ FEW_FILES = "mount -o remount,nr_inodes=40 small"
 
 
 @pytest.fixture
-def files(small_store, tmp_path):
-    """Vectors, tasks, and a directory where the disk is mounted."""
+def directory(small_store, tmp_path):
+    """A directory with vectors, tasks, and a mount point for the disk."""
     for name, steps in (("few", 3), ("many", 120)):
         np.save(tmp_path / f"{name}.npy", np.ones((steps, small_store.columns)))
     (tmp_path / "tasks.py").write_text(TASKS)
@@ -44,10 +44,10 @@ def files(small_store, tmp_path):
 
 
 @pytest.fixture
-def on_small_disk(run, files, small_store):
-    """Run lines of shell where ``small`` is a disk of a size, and ``cec`` a run on it."""
+def run_on_small_disk(run, directory, small_store):
+    """Run shell commands with a disk of this size at ``small`` and a run on it as ``cec``."""
 
-    def on_small_disk(size, *lines, ranks=0):
+    def run_on_small_disk(size, *lines, ranks=0):
         launcher, serial = (f"mpirun -n {ranks}", "") if ranks else ("", "--serial")
         text = f"""
             mount -t tmpfs -o size={size} none small
@@ -57,14 +57,14 @@ def on_small_disk(run, files, small_store):
             code=$?
             cp -a small kept
             exit $code"""
-        return run(["unshare", "--mount", "bash", "-c", text], cwd=files)
+        return run(["unshare", "--mount", "bash", "-c", text], cwd=directory)
 
-    return on_small_disk
+    return run_on_small_disk
 
 
 NO_SPACE = "cannot be written: No space left on device"
-SLOWLY = "--emulate-speeds 1,1,1 --emulate-base 105 --time-limit 1"
-# The size of the disk; the commands; the exit code; the message; what is printed.
+SLOW = "--emulate-speeds 1,1,1 --emulate-base 105 --time-limit 1"
+# Size of the disk, commands, exit code, message, output.
 CASES = {
     "records": (
         "60k",
@@ -83,7 +83,7 @@ CASES = {
     "products": ("24k", ["cec vectors=many.npy"], 2, f"small/out/result.npy {NO_SPACE}", ""),
     "a checkpoint at the time limit": (
         "80k",
-        [f"cec tasks:large_state {SLOWLY}"],
+        [f"cec tasks:large_state {SLOW}"],
         3,
         f"stopped after the time limit of 1 second, .* but small/out/checkpoint.npz {NO_SPACE}",
         "small/out: no checkpoint was written: --resume starts from the beginning",
@@ -106,38 +106,38 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_full_disk_is_one_message_and_no_result_is_lost(on_small_disk, files, case):
+def test_a_full_disk_gives_one_message_and_loses_no_result(run_on_small_disk, directory, case):
     size, lines, code, message, printed = CASES[case]
-    done = on_small_disk(size, *lines)
+    done = run_on_small_disk(size, *lines)
     assert done.returncode == code
     assert re.fullmatch(f"cec-mpi: error: {message}", done.errors)
     assert printed in done.stdout
-    out = files / "kept" / "out"
+    out = directory / "kept" / "out"
     assert out.exists() == bool(printed)
     assert (out / "result.npy").exists() == case.startswith(("records", "the summary"))
     if "unchanged" in printed:
         assert json.loads((out / "summary.json").read_text())["steps"] == 3
 
 
-def test_earlier_results_are_removed_to_make_space_for_the_summary(on_small_disk, files):
+def test_earlier_results_are_removed_to_make_space_for_the_summary(run_on_small_disk, directory):
     lines = ["cec vectors=few.npy", FEW_FILES, "cec tasks:many_files --overwrite"]
-    done = on_small_disk("1m", *lines)
+    done = run_on_small_disk("1m", *lines)
     assert done.returncode == 0, done.stderr
-    summary = json.loads((files / "kept" / "out" / "summary.json").read_text())
+    summary = json.loads((directory / "kept" / "out" / "summary.json").read_text())
     assert summary["task"] == "tasks:many_files"
 
 
-def test_a_rank_without_space_for_its_log_ends_the_run(on_small_disk):
+def test_a_rank_without_space_for_its_log_ends_the_run(run_on_small_disk):
     lines = ["mkdir -p small/out/logs", "mount -t tmpfs -o size=4k none small/out/logs"]
     lines += ["fill 4096 small/out/logs/fill", "cec vectors=few.npy"]
-    done = on_small_disk("1m", *lines, ranks=4)
+    done = run_on_small_disk("1m", *lines, ranks=4)
     assert (done.returncode, done.stdout) == (3, "")
     message = r"cec-mpi: error: small/out/logs/machine-0001.log cannot be written: .*"
     assert re.fullmatch(message, done.errors)
 
 
-def test_a_read_only_directory_is_refused(on_small_disk):
-    done = on_small_disk("1m", "mount -o remount,ro small", "cec vectors=few.npy")
+def test_a_read_only_directory_is_refused(run_on_small_disk):
+    done = run_on_small_disk("1m", "mount -o remount,ro small", "cec vectors=few.npy")
     assert done.returncode == 2
     problem = "cannot be used for results: Read-only file system"
     assert done.errors == f"cec-mpi: error: small/out {problem}"

@@ -1,4 +1,4 @@
-"""Machines end with a master that is killed; one of several runs gets the directory."""
+"""Machines end when their master is killed; one of several runs gets the directory."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MOMENTS = {
     "the first step takes an hour": lambda out, machines: (out / "steps.jsonl").exists(),
     "steps are computed": lambda out, machines: count_steps(out) > 5,
 }
-SLOW = ["--emulate-speeds", "1,1,1", "--emulate-base"]  # rows in a second
+SLOW = ["--emulate-speeds", "1,1,1", "--emulate-base"]  # rows per second
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, moment):
+def test_machines_end_when_their_master_is_killed(words, start, tmp_path, moment):
     scratch, out = tmp_path / "scratch", tmp_path / "out"
     scratch.mkdir()
     variables = {"TMPDIR": str(scratch)}
@@ -92,7 +92,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_machines_end_with_a_killed_program_whose_fork_continues(small_store, start, tmp_path):
+def test_machines_end_when_a_program_is_killed_whose_fork_continues(small_store, start, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     process = start([sys.executable, "program.py", small_store.path])
     pids = process.stdout.readline().split()

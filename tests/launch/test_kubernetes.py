@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes: they fit published schemas, and their pods survive each other."""
+"""Kubernetes manifests fit the published schemas, and a run survives the ends of its pods."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from helpers.waiting import wait_for_file, wait_until
 pytestmark = pytest.mark.any_mpi
 
 MANIFESTS = {
-    f"{path.stem}/{found['kind']}": found
+    f"{path.stem}/{manifest['kind']}": manifest
     for path in sorted((ROOT / "containers" / "kubernetes").glob("*.yaml"))
-    for found in yaml.safe_load_all(path.read_text())
+    for manifest in yaml.safe_load_all(path.read_text())
 }
 JOBSET = MANIFESTS["jobset/JobSet"]
 JOBS = {
@@ -44,7 +44,7 @@ JOBS = {
 
 @pytest.mark.parametrize("version", ["1.33", kubernetes_validate.latest_version()])
 def test_the_published_schemas_accept_the_manifests(version):
-    """A JobSet extends Kubernetes, so that the schemas have only its jobs."""
+    """A JobSet extends Kubernetes, so the schemas contain only its jobs."""
     for manifest in (*MANIFESTS.values(), *JOBS.values()):
         if manifest is not JOBSET:
             kubernetes_validate.validate(manifest, version, strict=True)
@@ -70,12 +70,12 @@ def test_jobs_read_the_key_from_the_secret_whose_example_is_refused(name):
     (variable,) = container["env"]
     assert variable["name"] == KEY_VARIABLE
     secret = MANIFESTS["secret/Secret"]
-    of = variable["valueFrom"]["secretKeyRef"]
-    assert of["name"] == secret["metadata"]["name"]
-    assert of["key"] in secret["stringData"]
-    assert secret["stringData"][of["key"]] not in json.dumps(job)
+    reference = variable["valueFrom"]["secretKeyRef"]
+    assert reference["name"] == secret["metadata"]["name"]
+    assert reference["key"] in secret["stringData"]
+    assert secret["stringData"][reference["key"]] not in json.dumps(job)
     with pytest.raises(InputError, match="expected at least 16"):
-        derive_keys(secret["stringData"][of["key"]], True)
+        derive_keys(secret["stringData"][reference["key"]], True)
     claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
     assert (
         claims["data"]["claimName"] == MANIFESTS["volume/PersistentVolumeClaim"]["metadata"]["name"]
@@ -101,22 +101,22 @@ class Pods:
 
     def __init__(self, start, directory, ports, key):
         self._start, self._directory, self._key = start, directory, key
-        self._replaced = {str(port): str(free) for port, free in ports.items()}
-        self._replaced |= {"cec-mpi-master": "127.0.0.1", "/data": str(directory)}
-        self._made = 0
+        self._replacements = {str(port): str(free) for port, free in ports.items()}
+        self._replacements |= {"cec-mpi-master": "127.0.0.1", "/data": str(directory)}
+        self._count = 0
 
-    def start(self, name, *more, **variables):
+    def start(self, name, *options, **variables):
         pod = JOBS[name]["spec"]["template"]["spec"]
         (container,) = pod["containers"]
-        self._made += 1
-        scratch = self._directory / f"pod-{self._made}"
+        self._count += 1
+        scratch = self._directory / f"pod-{self._count}"
         for mount in ("cache", "tmp"):
             (scratch / mount).mkdir(parents=True)
-        words = ["cec-mpi", *container["args"], *more]
-        replaced = {**self._replaced, "/cache": str(scratch / "cache")}
-        for before, after in replaced.items():
+        words = ["cec-mpi", *container["args"], *options]
+        replacements = {**self._replacements, "/cache": str(scratch / "cache")}
+        for before, after in replacements.items():
             words = [word.replace(before, after) for word in words]
-        variables |= {each["name"]: self._key for each in container["env"]}
+        variables |= {variable["name"]: self._key for variable in container["env"]}
         variables |= {"TMPDIR": str(scratch / "tmp")}
         return self._start(words, variables=variables)
 
@@ -129,7 +129,7 @@ def terminate(process, name):
 
 
 def failure_action(name, code):
-    """Return what a Job does when a pod has ended with this exit code."""
+    """Return the action of a Job after a pod has ended with this exit code."""
     for rule in JOBS[name]["spec"]["podFailurePolicy"]["rules"]:
         if code in rule.get("onExitCodes", {}).get("values", ()):
             return rule["action"]
@@ -139,11 +139,11 @@ def failure_action(name, code):
 @pytest.mark.usefixtures("no_launcher")
 def test_a_run_survives_the_ends_of_its_pods(start, make_store, tmp_path):
     X = np.random.default_rng(8).standard_normal((600, 200))
-    made = make_store(X, 6, 3)
-    (tmp_path / "store").symlink_to(made.path)
+    store = make_store(X, 6, 3)
+    (tmp_path / "store").symlink_to(store.path)
     ports = {port: free_port() for port in (5555, 9400)}
     pods = Pods(start, tmp_path, ports, secrets.token_urlsafe(32))
-    nowhere = {ADDRESS_VARIABLE: f"127.0.0.1:{free_port()}"}
+    no_notice = {ADDRESS_VARIABLE: f"127.0.0.1:{free_port()}"}
     steps, summary = tmp_path / "results" / "steps.jsonl", tmp_path / "results" / "summary.json"
 
     def metrics():
@@ -154,7 +154,7 @@ def test_a_run_survives_the_ends_of_its_pods(start, make_store, tmp_path):
     with metadata.serve("gcp") as service:
         master = pods.start("master", *slow)
         spot = pods.start("machines", **{ADDRESS_VARIABLE: service.address})
-        machines = [pods.start("machines", **nowhere) for _ in range(5)]
+        machines = [pods.start("machines", **no_notice) for _ in range(5)]
         wait_for_file(steps, '"step"', master)
         wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in metrics(), master)
         terminated = machines.pop()
@@ -165,14 +165,14 @@ def test_a_run_survives_the_ends_of_its_pods(start, make_store, tmp_path):
         service.is_preempted.set()
         wait_until(lambda: spot.poll() is not None)
         assert failure_action("machines", spot.returncode) == "Ignore"
-        machines += [pods.start("machines", **nowhere) for _ in range(3)]
+        machines += [pods.start("machines", **no_notice) for _ in range(3)]
         wait_until(lambda: 'cec_mpi_events_total{kind="lost"} 1' in metrics(), master)
         wait_until(lambda: 'cec_mpi_events_total{kind="left"} 2' in metrics(), master)
         wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in metrics(), master)
         assert not summary.exists()
         assert failure_action("master", terminate(master, "master")) == "Count"
-        again = pods.start("master")
-        assert again.wait(200) == 0, error_message(again)
+        restarted = pods.start("master")
+        assert restarted.wait(200) == 0, error_message(restarted)
     assert [machine.wait(200) for machine in machines] == [0] * 6
     values = np.load(tmp_path / "results" / "result.npy")
     np.testing.assert_allclose(values, np.linalg.svd(X, compute_uv=False)[:3])

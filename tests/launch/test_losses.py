@@ -18,7 +18,7 @@ from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
 from helpers.processes import local_machines, ranks_of
 from helpers.waiting import LIMIT, wait_until
 
-SLOWLY = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # a machine can join in time
+SLOW = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # a machine can join in time
 ulfm = pytest.mark.needs("ulfm")
 
 
@@ -30,17 +30,17 @@ def store(make_store):
 
 @pytest.fixture
 def multiply(run, store, tmp_path):
-    """Multiply thirty vectors; check the products and the files in the directory of the run."""
+    """Return a function that multiplies thirty vectors, and checks the products and files."""
     W = np.random.default_rng(5).standard_normal((30, 60))
     np.save(tmp_path / "W.npy", W)
 
     def multiply(*options, launched, code=0):
         launcher = [*continuing_mpirun(), "-n", 5] if launched else []
-        how = ["--elastic"] if launched else ["--local", 4]
+        mode = ["--elastic"] if launched else ["--local", 4]
         out = tmp_path / "out"
         words = ["cec-mpi", "run", store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
-        words += ["--speeds", "1,1,1,1"]  # with learned ones a machine may have no rows
-        done = run([*launcher, *words, *how, *options])
+        words += ["--speeds", "1,1,1,1"]  # with learned speeds a machine may have no rows
+        done = run([*launcher, *words, *mode, *options])
         assert done.returncode == (exit_code_after_kill(code) if launched else code), done.stderr
         if not code:
             assert np.allclose(np.load(out / "result.npy"), W @ store.X.T, atol=1e-10)
@@ -53,7 +53,7 @@ def multiply(run, store, tmp_path):
     return multiply
 
 
-def events(out):
+def read_events(out):
     _, steps = read_steps(out / "steps.jsonl")
     return [(step["step"], event) for step in steps for event in step["events"]]
 
@@ -72,7 +72,7 @@ def test_killed_machines_have_no_rows_from_the_step_in_which_they_die(multiply, 
         "cec-mpi: warning: machines 1 and 3 were lost. The results are complete. The reason is in "
         f"{tmp_path}/out/logs/master.log"
     ]
-    found = events(tmp_path / "out")
+    found = read_events(tmp_path / "out")
     assert sorted((step, event["lost"]) for step, event in found) == [(10, 1), (20, 3)]
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     assert steps[10]["available"] == [1, 2, 3, 4]
@@ -103,11 +103,11 @@ def test_a_run_survives_a_signal_at_a_random_moment(run):
 
 @pytest.fixture
 def start_endless(start, store, endless_task, tmp_path):
-    """Start a run of the endless task: its process, and a function that waits for its steps."""
+    """Return a function that starts the endless task and returns process and `await_steps`."""
 
     def start_endless(launcher, *options):
         words = ["cec-mpi", "run", store.path, "--out", "out", *endless_task.words(store)]
-        process = start([*launcher, *words, *SLOWLY, *options])
+        process = start([*launcher, *words, *SLOW, *options])
 
         def await_steps(condition):
             out = tmp_path / "out"
@@ -137,7 +137,7 @@ def test_machines_leave_when_the_master_is_killed(start_endless):
 # --- stopped, continued, ended by a signal ----------------------------------------------------
 
 
-def assert_right(out):
+def check_results(out):
     assert json.loads((out / "summary.json").read_text())["wrong"] == 0
     assert not (out / "connection.json").exists()
 
@@ -161,13 +161,13 @@ def test_lost_and_suspended_machines_come_back_or_are_unresponsive(
     await_steps(lambda steps: any("unresponsive" in event for s in steps for event in s["events"]))
     endless_task.stop()
     assert process.wait(LIMIT) == joined.wait(LIMIT) == 0
-    found = [event for _, event in events(tmp_path / "out")]
+    found = [event for _, event in read_events(tmp_path / "out")]
     assert {"late": 3} in found
     assert [set(event) for event in found if 4 in event.values()][-2:] == [
         {"late"},
         {"unresponsive", "reason"},
     ]
-    assert_right(tmp_path / "out")
+    check_results(tmp_path / "out")
 
 
 def test_signals_to_launched_machines_make_them_leave_without_an_error(
@@ -185,13 +185,13 @@ def test_signals_to_launched_machines_make_them_leave_without_an_error(
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, stderr
     assert "cec-mpi: error: " not in stderr
-    gone = [event["left"] for _, event in events(tmp_path / "out") if "left" in event]
-    assert gone == [4, 2]
-    assert_right(tmp_path / "out")
+    left = [event["left"] for _, event in read_events(tmp_path / "out") if "left" in event]
+    assert left == [4, 2]
+    check_results(tmp_path / "out")
 
 
 def has_exited(process):
-    """Return whether it has exited; Intel's launcher reads exit codes only at the end."""
+    """Return whether a process has exited; Intel's launcher reads exit codes only at the end."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

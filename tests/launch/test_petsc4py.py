@@ -1,4 +1,4 @@
-"""The program of the page on petsc4py that needs it, where it is installed."""
+"""The program of the petsc4py page runs where petsc4py is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "ecosystem" / "petsc4py.md").read_text("utf-8")
 
 @pytest.mark.any_mpi
 def test_petsc_solves_with_a_store(run, tmp_path):
-    pytest.importorskip("petsc4py", reason="no petsc4py, which PyPI has as sources of PETSc alone")
+    pytest.importorskip("petsc4py", reason="petsc4py is not installed: PyPI has only its sources")
     (module,) = (block for block in blocks_of(PAGE) if block.kind == "module")
     (tmp_path / "shell.py").write_text(module.text)
     (tmp_path / "solve.py").write_text(PROGRAM)

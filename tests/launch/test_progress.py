@@ -29,12 +29,12 @@ def task(X, *, checkpoint):
 
 
 @pytest.fixture
-def on_terminal(start, tmp_path):
+def start_on_terminal(start, tmp_path):
     """Return a function that starts ``cec-mpi`` on a terminal: its process, and the terminal."""
 
-    def on_terminal(*words):
+    def start_on_terminal(*words):
         terminal = Terminal(120, 24)
-        os.write(terminal.tty, b"$ a command\n")  # as a shell leaves it
+        os.write(terminal.tty, b"$ a command\n")  # like the line of a shell
         process = start(
             ["cec-mpi", *words],
             variables={"TERM": "xterm-256color", "PYTHONPATH": str(tmp_path)},
@@ -45,12 +45,12 @@ def on_terminal(start, tmp_path):
         terminal.tty = -1
         return process, terminal
 
-    return on_terminal
+    return start_on_terminal
 
 
-def test_a_terminal_shows_the_current_step(on_terminal, small_store, tmp_path):
+def test_a_terminal_shows_the_current_step(start_on_terminal, small_store, tmp_path):
     (tmp_path / "talking.py").write_text(TASK)
-    process, terminal = on_terminal("run", small_store.path, "--out", "out", "talking:task")
+    process, terminal = start_on_terminal("run", small_store.path, "--out", "out", "talking:task")
     terminal.await_text(" of 3 available")
     terminal.await_text("step 31")
     (tmp_path / "seen").touch()
@@ -63,10 +63,10 @@ def test_a_terminal_shows_the_current_step(on_terminal, small_store, tmp_path):
     assert "report: cec-mpi report " in f"{report}{''.join(rest)}"
 
 
-def test_a_terminal_shows_rate_and_remaining_time_of_encode(on_terminal, tmp_path):
+def test_a_terminal_shows_rate_and_remaining_time_of_encode(start_on_terminal, tmp_path):
     source = BlockingSource(tmp_path)
     words = ["encode", source.path, "store", "--machines", 5, "--recovery", 3]
-    process, terminal = on_terminal(*words)
+    process, terminal = start_on_terminal(*words)
     text = terminal.await_text(" left")
     assert re.search(r"encoding .* \d+% of 0\.04 GB, \d+ MB/s, \d+:\d\d left", text)
     source.release(source.await_reader())

@@ -17,7 +17,7 @@ from helpers.commands import count_steps, job_exit_code
 from helpers.processes import ranks_of
 from helpers.waiting import LIMIT, wait_until
 
-SLOWLY = ("--emulate-speeds", "2,3,4", "--emulate-base", 40)  # 0.2 s a step, 150 steps
+SLOW = ("--emulate-speeds", "2,3,4", "--emulate-base", 40)  # 0.2 s per step, 150 steps
 
 
 def wait_for_steps(process, out, steps):
@@ -27,7 +27,7 @@ def wait_for_steps(process, out, steps):
 def test_a_killed_run_is_resumed_with_other_machines(start, cec, symmetric, tmp_path):
     out = tmp_path / "out"
     words = ["run", symmetric.path, "--out", out, "power", "--checkpoint-every", 5]
-    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY])
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOW])
     wait_for_steps(process, out, 8)
     process.terminate()
     process.wait(timeout=LIMIT)
@@ -50,7 +50,7 @@ def test_a_killed_run_is_resumed_with_other_machines(start, cec, symmetric, tmp_
 def test_the_terminal_shows_how_to_continue(start, symmetric, tmp_path, end):
     out = tmp_path / "out"
     words = ["cec-mpi", "run", symmetric.path, "power", "--out", out, "--checkpoint-every", 5]
-    line = shlex.join(map(str, ["exec", "mpirun", "-n", 4, *words, *SLOWLY]))
+    line = shlex.join(map(str, ["exec", "mpirun", "-n", 4, *words, *SLOW]))
     process = start(["script", "-qec", line, "/dev/null"], stdin=subprocess.PIPE)
     wait_for_steps(process, out, 8)
     if end == "ctrl-c":
@@ -65,12 +65,12 @@ def test_the_terminal_shows_how_to_continue(start, symmetric, tmp_path, end):
 
 @pytest.mark.any_mpi
 @pytest.mark.parametrize(
-    ("by", "message"),
+    ("limit", "message"),
     [("option", "time limit of 5 seconds"), ("end of a job", "time limit of the job is near")],
 )
-def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, symmetric, tmp_path, by, message):
-    words = ["run", symmetric.path, "--out", "out", "power", "--serial", *SLOWLY]
-    if by == "option":
+def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, symmetric, tmp_path, limit, message):
+    words = ["run", symmetric.path, "--out", "out", "power", "--serial", *SLOW]
+    if limit == "option":
         stopped = cec(*words, "--time-limit", 5)
     else:
         stopped = cec(*words, variables={"SLURM_JOB_END_TIME": str(int(time.time()) + 6)})
@@ -87,7 +87,7 @@ def warn_launcher(process):
 
 
 def warn_master_last(process):
-    """As a batch system whose signal reaches the first node last."""
+    """Signal the master last, like a batch system that reaches its node last."""
     ranks = ranks_of(process)
     master = ranks.pop(0)
     for rank in ranks.values():
@@ -97,7 +97,7 @@ def warn_master_last(process):
 
 
 def warn_all_twice(process):
-    """As a batch system that sends a warning and then ends the job."""
+    """Send two signals, like a batch system that warns a job and then ends it."""
     ranks = ranks_of(process).values()
     for rank in ranks:
         rank.suspend()  # so that the run cannot end between the signals
@@ -109,7 +109,7 @@ def warn_all_twice(process):
 
 
 @pytest.mark.parametrize(
-    ("warn", "name", "how"),
+    ("warn", "name", "flags"),
     [
         pytest.param(warn_launcher, "SIGUSR1", (), marks=pytest.mark.needs("code after a signal")),
         (warn_master_last, "SIGTERM", ()),
@@ -117,10 +117,12 @@ def warn_all_twice(process):
         (warn_all_twice, "SIGUSR1|SIGTERM", ["--elastic"]),
     ],
 )
-def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, symmetric, tmp_path, warn, name, how):
+def test_a_signal_leaves_a_checkpoint_and_code_6(
+    start, cec, symmetric, tmp_path, warn, name, flags
+):
     out = tmp_path / "out"
     words = ["run", symmetric.path, "--out", out, "power", "tol=1e-9"]
-    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, *how])
+    process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOW, *flags])
     wait_for_steps(process, out, 3)
     warn(process)
     _, stderr = process.communicate(timeout=LIMIT)
@@ -154,18 +156,18 @@ def test_a_signal_to_a_machine_does_not_end_the_run(start, small_store, endless_
 
 @pytest.mark.any_mpi
 def test_an_elastic_run_writes_a_checkpoint_every_minute(cec, small_store, tmp_path):
-    task = "def shown(X, *, checkpoint):\n    print(checkpoint)\n    return {'result': [1]}\n"
-    (tmp_path / "own.py").write_text(task)
-    done = cec("run", small_store.path, "own:shown", "--out", "out", "--local", 3, cwd=tmp_path)
+    task = "def show(X, *, checkpoint):\n    print(checkpoint)\n    return {'result': [1]}\n"
+    (tmp_path / "my_task.py").write_text(task)
+    done = cec("run", small_store.path, "my_task:show", "--out", "out", "--local", 3, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "written every 60 s>" in done.stdout
 
 
 @pytest.mark.any_mpi
 def test_a_second_sigterm_is_not_an_error_of_the_task(run, symmetric, tmp_path):
-    task = "import signal\n\ndef mine(X, *, checkpoint):\n"
-    (tmp_path / "own.py").write_text(task + 2 * "    signal.raise_signal(signal.SIGTERM)\n")
-    words = ["run", symmetric.path, "--out", tmp_path / "out", "own:mine", "--serial"]
+    task = "import signal\n\ndef raise_signals(X, *, checkpoint):\n"
+    (tmp_path / "my_task.py").write_text(task + 2 * "    signal.raise_signal(signal.SIGTERM)\n")
+    words = ["run", symmetric.path, "--out", tmp_path / "out", "my_task:raise_signals", "--serial"]
     done = run(["cec-mpi", *words], cwd=tmp_path)
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr == ""
@@ -176,7 +178,7 @@ def test_a_signal_ends_a_run_that_waits_for_machines(start, symmetric, tmp_path)
     ticks = [[1, 2, 3], *([[1]] * 1000), [1, 2, 3]]
     (tmp_path / "a.json").write_text(json.dumps({"available": ticks}))
     out = tmp_path / "out"
-    words = ["run", symmetric.path, "--out", out, "power", "--serial", *SLOWLY]
+    words = ["run", symmetric.path, "--out", out, "power", "--serial", *SLOW]
     words += ["--availability", tmp_path / "a.json", "--wait", "--tick", 1]
     process = start(["cec-mpi", *words])
     wait_for_steps(process, out, 1)
@@ -200,9 +202,9 @@ def test_a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one(cec, smal
     (tmp_path / "out" / "checkpoint.npz").write_bytes(b"damaged")
     done = cec(*words, "--resume")
     assert done.returncode == 0, done.stderr
-    for shown in done.errors, (tmp_path / "out" / "logs" / "master.log").read_text():
-        assert "out/checkpoint.npz cannot be read as a checkpoint" in shown
-        assert "continues from checkpoint.previous.npz" in shown
+    for text in done.errors, (tmp_path / "out" / "logs" / "master.log").read_text():
+        assert "out/checkpoint.npz cannot be read as a checkpoint" in text
+        assert "continues from checkpoint.previous.npz" in text
     result = np.load(tmp_path / "out" / "result.npy")
     np.testing.assert_allclose(result, W @ small_store.X.T, atol=1e-11)
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")

@@ -1,6 +1,6 @@
 """Processes that die, are suspended or never arrive while a run starts.
 
-In lockstep the others leave in time; an elastic run begins if enough machines have joined.
+In lockstep the other processes leave in time; an elastic run begins with enough machines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
 
 START_TIMEOUT = 3  # seconds; a start takes half a second
 
-# Code that Python runs first: a signal to one rank at a point of its start.
+# Code that Python runs first: it sends a signal to some ranks at a point of their start.
 SIGNAL_AT_START = """
 import os, signal
 def raise_signal(*_, **__):
@@ -37,7 +37,7 @@ POINTS = {
 
 @pytest.fixture
 def signal_at_start(tmp_path):
-    """Return environment variables with which ranks get a signal at a point of their start."""
+    """Return a function that sets up a signal to ranks at their start, and returns variables."""
 
     def signal_at_start(ranks, signal, point="before MPI"):
         text = SIGNAL_AT_START.format(ranks=ranks, signal=signal, point=POINTS[point])
@@ -49,7 +49,7 @@ def signal_at_start(tmp_path):
 
 @pytest.fixture
 def command(small_store, tmp_path):
-    """Return the words of a command for the store, with a time limit of its start."""
+    """Return a function that returns the words of a command with a time limit for its start."""
     np.save(tmp_path / "W.npy", np.ones((3, 12)))
     store = small_store.path
     words = {
@@ -64,7 +64,7 @@ def command(small_store, tmp_path):
 
 
 def assert_failed_with(done, *words):
-    """One rank prints the error; a second one may do so before the job has ended."""
+    """Check that one rank prints the error, or a second one before the job has ended."""
     assert done.returncode == 3, done.stderr
     assert 1 <= done.stderr.count("cec-mpi: error:") <= 2, done.stderr
     assert "Traceback" not in done.stderr
@@ -106,14 +106,14 @@ if MPI.COMM_WORLD.rank < 2:
 """
 
 
-def test_a_rank_that_leaves_without_the_operator_ends_the_job(run, small_store, tmp_path):
+def test_a_rank_that_exits_without_opening_the_operator_ends_the_job(run, small_store, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = run(["mpirun", "-n", 3, "python", tmp_path / "program.py", small_store.path])
     assert_failed_with(done, "3 ranks have not connected within 2 s", "start_timeout")
     assert "opened" not in done.stdout
 
 
-STARTED_LATER = """
+PROGRAM_WITHOUT_MPI_INIT = """
 import sys
 import mpi4py
 mpi4py.rc.initialize = False
@@ -126,13 +126,13 @@ with cec_mpi.open_operator(sys.argv[1], MPI.COMM_WORLD) as X:
 
 
 def test_open_operator_initialises_mpi_if_the_program_has_not(run, small_store, tmp_path):
-    (tmp_path / "program.py").write_text(STARTED_LATER)
+    (tmp_path / "program.py").write_text(PROGRAM_WITHOUT_MPI_INIT)
     done = run(["mpirun", "-n", 4, "python", tmp_path / "program.py", small_store.path])
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(31, 12)\n"
 
 
-ALONE = """
+SINGLE_PROCESS = """
 import resource
 from cec_mpi.runtime.processes.start import start_mpi
 
@@ -142,7 +142,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def test_mpi_in_a_single_process_needs_little_memory(run):
-    done = run([sys.executable, "-c", ALONE])
+    done = run([sys.executable, "-c", SINGLE_PROCESS])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 500_000  # kilobytes, for Python and an MPI library
 
@@ -166,9 +166,7 @@ def test_a_run_begins_without_a_launched_machine_that_never_joins(
 
 
 SHADOW = "from pathlib import Path\nPath(__file__).with_name('imported').write_text(__name__)\n"
-OWN_TASK = (
-    "import helper\ndef product(X, *, checkpoint): return {'y': X @ helper.ones(X.shape[1])}\n"
-)
+TASK = "import helper\ndef product(X, *, checkpoint): return {'y': X @ helper.ones(X.shape[1])}\n"
 
 
 @pytest.mark.any_mpi
@@ -176,22 +174,22 @@ OWN_TASK = (
 def test_files_of_the_working_directory_replace_no_modules_of_python(
     run, small_store, tmp_path, start
 ):
-    """Nor does a folder replace the package; a task and its imports are found there."""
-    here = tmp_path / "here"
-    here.mkdir()
+    """Nor does a folder replace the package, but a task and its imports are found there."""
+    directory = tmp_path / "here"
+    directory.mkdir()
     for name in ("copy", "numbers", "queue", "random", "selectors", "socket", "subprocess"):
-        (here / f"{name}.py").write_text(SHADOW)
-    (here / "mine.py").write_text(OWN_TASK)
-    (here / "helper.py").write_text("from numpy import ones\n")
+        (directory / f"{name}.py").write_text(SHADOW)
+    (directory / "mine.py").write_text(TASK)
+    (directory / "helper.py").write_text("from numpy import ones\n")
     if start == "cec-mpi":  # Python would run the folder
-        (here / "cec_mpi").mkdir()
-        (here / "cec_mpi" / "__init__.py").write_text("1 / 0\n")
+        (directory / "cec_mpi").mkdir()
+        (directory / "cec_mpi" / "__init__.py").write_text("1 / 0\n")
     words = ["run", small_store.path, "mine:product", "--out", "out", "--local", 3]
     command = [*start.replace("python", sys.executable).split(), *words]
-    done = run(command, cwd=here)
+    done = run(command, cwd=directory)
     assert (done.returncode, done.stderr) == (0, "")
-    assert not (here / "imported").exists()
-    assert np.allclose(np.load(here / "out" / "y.npy"), small_store.X.sum(1))
+    assert not (directory / "imported").exists()
+    assert np.allclose(np.load(directory / "out" / "y.npy"), small_store.X.sum(1))
 
 
 SLOW_STDERR = """
@@ -211,7 +209,7 @@ sys.stderr = Slow()
 
 @pytest.mark.needs("ulfm")
 def test_machines_leave_when_rank_0_never_arrives(run, command, signal_at_start, tmp_path):
-    """The first ranks print the error, slowly, and the others do not end the job before."""
+    """The first ranks print the error slowly, and other ranks do not end the job before that."""
     words = [*continuing_mpirun(), "-n", 3, *command("run", "--elastic")]
     variables = signal_at_start(0, "STOP")
     with (tmp_path / "sitecustomize.py").open("a") as file:

@@ -35,7 +35,7 @@ def store(make_store):
 
 @pytest.fixture
 def program(run, store, tmp_path):
-    """Run a program on three ranks, a master and two machines, or with another launcher."""
+    """Return a function that runs a program, by default on a master and two machines."""
 
     def program(text, before="", launcher=("mpirun", "-n", 3), with_mpi=True):
         mpi = MPI.format(before=before) if with_mpi else ""
@@ -82,7 +82,7 @@ def test_an_exception_after_start_ends_all_ranks(program):
 # --- threads and interrupts -------------------------------------------------------------------
 
 
-def test_calls_of_threads_that_mpi_does_not_allow_are_refused(program):
+def test_calls_from_threads_that_mpi_does_not_allow_are_refused(program):
     body = """if X is not None:
         with ThreadPoolExecutor(1) as pool:
             for call in lambda: X @ w, X.close, cec_mpi.open_operator(store, comm).start:
@@ -107,14 +107,14 @@ def test_ctrl_c_on_rank_0_raises_after_the_step_and_the_next_product_is_right(pr
             print("interrupted")
         print("shape", (X @ w).shape, flush=True)
     """
-    slow = ", emulate_speeds=[1] * 2, emulate_base=15"  # rows in a second
+    slow = ", emulate_speeds=[1] * 2, emulate_base=15"  # rows per second
     done = program(block(body, slow))
     assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.startswith("interrupted\nshape (31,)\n")
 
 
 @pytest.mark.any_mpi
-def test_an_interrupted_step_whose_exception_is_caught_is_one_message(program):
+def test_an_interrupted_step_whose_exception_is_caught_gives_one_message(program):
     body = """if X is not None:
         import signal
         def interrupt(*_):
@@ -135,13 +135,13 @@ def test_an_interrupted_step_whose_exception_is_caught_is_one_message(program):
 
 # --- elastic: no process has MPI --------------------------------------------------------------
 
-SERVED = 'with cec_mpi.open_operator(store, accept="conn") as X:\n    {body}\n'
+ELASTIC_BLOCK = 'with cec_mpi.open_operator(store, accept="conn") as X:\n    {body}\n'
 
 
 def test_an_elastic_program_opens_operators_one_after_the_other_under_a_launcher(program, tmp_path):
-    """It may import MPI without its initialisation."""
+    """The program may import MPI if it does not initialise it."""
     body = "if X is not None: print('shape', (X @ w).shape, flush=True)"
-    done = program(2 * SERVED.format(body=body), before="mpi4py.rc.initialize = False")
+    done = program(2 * ELASTIC_BLOCK.format(body=body), before="mpi4py.rc.initialize = False")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.count("shape (31,)") == 2
@@ -152,7 +152,7 @@ def test_an_elastic_program_opens_operators_one_after_the_other_under_a_launcher
 def test_an_elastic_program_that_raises_ends_all_processes(program, tmp_path):
     body = "if X is not None: raise KeyError('mine')"
     launcher = (*continuing_mpirun(), "-n", 3)
-    done = program(SERVED.format(body=body), launcher=launcher, with_mpi=False)
+    done = program(ELASTIC_BLOCK.format(body=body), launcher=launcher, with_mpi=False)
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("KeyError: 'mine'") == 1
     assert not (tmp_path / "conn").exists()
@@ -160,7 +160,7 @@ def test_an_elastic_program_that_raises_ends_all_processes(program, tmp_path):
 
 @pytest.mark.any_mpi
 def test_an_elastic_program_in_which_mpi_has_started_is_refused(program, tmp_path):
-    text = SERVED.format(body="print('opened')")
+    text = ELASTIC_BLOCK.format(body="print('opened')")
     done = program(text, launcher=("mpirun", "-n", 2))
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("cec_mpi.errors.InputError") == 1

@@ -11,7 +11,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from helpers.processes import error_message, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
-SOON = 0.2
+DELAY = 0.2  # seconds after which hosts adopt a machine
 
 
 @pytest.fixture(scope="module")
@@ -21,26 +21,26 @@ def store(make_store):
 
 
 def machines_by_host(checked):
-    """Return the machines of each present host, by its rank."""
-    host_of = {}
+    """Return the machines of each connected host by its rank."""
+    rank_of = {}
     for event in checked.recorder.all_events:
         if "joined" in event:
-            host_of[event["joined"]] = event["rank"]
+            rank_of[event["joined"]] = event["rank"]
         for kind in ("lost", "left", "unresponsive"):
-            host_of.pop(event.get(kind), None)
-    return {rank: {n for n in host_of if host_of[n] == rank} for rank in host_of.values()}
+            rank_of.pop(event.get(kind), None)
+    return {rank: {n for n in rank_of if rank_of[n] == rank} for rank in rank_of.values()}
 
 
 def test_the_last_of_six_processes_completes_the_run(start, make_store, tmp_path):
-    six = make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 4)
+    store = make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 4)
     W = np.random.default_rng(5).standard_normal((40, 60))
     np.save(tmp_path / "W.npy", W)
     losses = "kill:2@4,leave:4@8,kill:1@12,leave:6@16,kill:3@20"
-    words = ["--out", "out", "vectors=W.npy", "--local", 6, "--adopt", SOON, "--inject", losses]
-    words += ["--speeds", "1,1,1,1,1,1"]  # with learned ones a machine may have no rows
-    run = start(["cec-mpi", "run", six.path, *map(str, words)])
+    words = ["--out", "out", "vectors=W.npy", "--local", 6, "--adopt", DELAY, "--inject", losses]
+    words += ["--speeds", "1,1,1,1,1,1"]  # with learned speeds a machine may have no rows
+    run = start(["cec-mpi", "run", store.path, *map(str, words)])
     assert exit_codes([run]) == [0], error_message(run)
-    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ six.X.T, atol=1e-10)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ store.X.T, atol=1e-10)
     header, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     last = header["machine_of_rank"].index(5)
     joined = [event for step in steps for event in step["events"] if "joined" in event]
@@ -49,7 +49,7 @@ def test_the_last_of_six_processes_completes_the_run(start, make_store, tmp_path
 
 
 def test_adopted_machines_move_when_hosts_join_and_leave(open_accepting, store, join):
-    with open_accepting(store, adopt=SOON) as checked:
+    with open_accepting(store, adopt=DELAY) as checked:
         (adopter,) = join(1)
         checked.step()
         assert machines_by_host(checked) == {1: {1, 2, 3}}
@@ -58,17 +58,17 @@ def test_adopted_machines_move_when_hosts_join_and_leave(open_accepting, store, 
         assert sorted(map(len, machines_by_host(checked).values())) == [1, 2]
         newcomer.kill()
         checked.until(lambda: machines_by_host(checked) == {1: {1, 2, 3}})
-        others = join(2)
+        later_hosts = join(2)
         checked.until(lambda: sorted(map(len, machines_by_host(checked).values())) == [1, 1, 1])
         adopter.terminate()
         checked.until(lambda: machines_by_host(checked).keys() == {3, 4})
         checked.step()
     codes = [-signal.SIGKILL, 6, 0, 0]
-    assert exit_codes([newcomer, adopter, *others]) == codes, error_message(others[0])
+    assert exit_codes([newcomer, adopter, *later_hosts]) == codes, error_message(later_hosts[0])
 
 
 def test_an_adopted_machine_returns_to_a_host_that_was_suspended(open_accepting, store, join):
-    with open_accepting(store, adopt=SOON, deadline=0.1) as checked:
+    with open_accepting(store, adopt=DELAY, deadline=0.1) as checked:
         processes = join(3)
         checked.until(lambda: len(machines_by_host(checked)) == 3)
         processes[0].send_signal(signal.SIGSTOP)

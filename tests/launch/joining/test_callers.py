@@ -1,4 +1,4 @@
-"""Connections to a run, with its keys or without them: none of them disturbs its machines."""
+"""Connections to a run, with or without its keys, do not disturb its machines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from helpers.processes import error_message, exit_codes
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
-HERE = pack(Hello(package_fingerprint(), detect_process()))
+GREETING = pack(Hello(package_fingerprint(), detect_process()))
 
 
 def test_connections_without_the_keys_do_not_disturb_a_run(
     start, store, join, conn, endless_task, tmp_path
 ):
-    """200 connections, more than the soft limit of files: silent, with random bytes, or closed."""
+    """200 connections, more than the soft limit on files: silent, with random bytes, or closed."""
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
     run += [*endless_task.words(store), "--checkpoint-every", 20]
     master = start(["sh", "-c", 'ulimit -S -n 100 && exec "$@"', "sh", *run])
@@ -33,17 +33,17 @@ def test_connections_without_the_keys_do_not_disturb_a_run(
     machines = join(2)
     wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
     address = "127.0.0.1", read_connection_file(conn).addresses[-1][1]
-    callers = []
+    connections = []
     for number in range(200):
-        callers.append(socket.create_connection(address))
+        connections.append(socket.create_connection(address))
         if number % 2:
-            callers[-1].send(np.random.default_rng(number).bytes(1 + 40 * (number % 50)))
-    for caller in callers[::5]:
-        caller.close()
+            connections[-1].send(np.random.default_rng(number).bytes(1 + 40 * (number % 50)))
+    for connection in connections[::5]:
+        connection.close()
     endless_task.stop()
     assert exit_codes([master, *machines]) == [0] * 3, error_message(master)
-    for caller in callers:
-        caller.close()
+    for connection in connections:
+        connection.close()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     assert {kind for step in steps for event in step["events"] for kind in event} <= {
@@ -58,7 +58,7 @@ def test_machines_that_come_and_go_leak_no_memory_or_descriptors(open_accepting,
     def come_and_go(times):
         for _ in range(times):
             connection = Connection(read_connection_file(conn))
-            connection.send(HELLO, HERE)
+            connection.send(HELLO, GREETING)
             checked.step()
             connection.close()
         checked.step()
@@ -69,6 +69,6 @@ def test_machines_that_come_and_go_leak_no_memory_or_descriptors(open_accepting,
         checked.until(lambda: len(checked.machines("joined")) == 2)
         come_and_go(30)
         descriptors, size = come_and_go(10)
-        later, larger = come_and_go(50)
-        assert later <= descriptors
-        assert larger - size < 50 * 20_000  # mostly the records that this test keeps
+        later_descriptors, later_size = come_and_go(50)
+        assert later_descriptors <= descriptors
+        assert later_size - size < 50 * 20_000  # mostly the records that this test keeps

@@ -37,11 +37,11 @@ def test_all_machines_of_a_host_are_lost_or_leave_together(open_accepting, store
     )
 
 
-HOST = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
+HOST_PROGRAM = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
 
 
 def test_a_program_can_host_machines(open_accepting, store, start, conn):
     with open_accepting(store) as checked:
-        host = start([sys.executable, "-c", HOST, conn])
+        host = start([sys.executable, "-c", HOST_PROGRAM, conn])
         checked.until(lambda: len(checked.machines("joined")) == 2)
     assert exit_codes([host]) == [0], error_message(host)

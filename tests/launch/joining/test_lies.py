@@ -1,4 +1,4 @@
-"""Machines with false messages: no result is wrong with --check, and no step hangs without."""
+"""Machines with false messages: with --check no result is wrong, without it no step hangs."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def test_false_messages_cause_no_wrong_result_and_no_hang(store, conn, check):
         for false_answer in FALSE_ANSWERS:
             machine = ByzantineMachine(conn, store.path, false_answer, random.spawn(1)[0])
             machine.start()
-            due = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + PATIENCE
             try:
-                while machine.is_alive() and machine.jobs < JOBS and time.monotonic() < due:
+                while machine.is_alive() and machine.jobs < JOBS and time.monotonic() < deadline:
                     w, v = random.standard_normal(columns), random.standard_normal(rows)
-                    begin = time.monotonic()
-                    found, other = operator @ w, operator.rmatvec(v)
-                    assert time.monotonic() - begin < LIMIT, false_answer
+                    start = time.monotonic()
+                    product, adjoint_product = operator @ w, operator.rmatvec(v)
+                    assert time.monotonic() - start < LIMIT, false_answer
                     if check:
                         np.testing.assert_allclose(
-                            found, store.X @ w, atol=1e-8, err_msg=str(false_answer)
+                            product, store.X @ w, atol=1e-8, err_msg=str(false_answer)
                         )
-                        np.testing.assert_allclose(other, store.X.T @ v, atol=1e-8)
+                        np.testing.assert_allclose(adjoint_product, store.X.T @ v, atol=1e-8)
             except CecError:  # for an answer that is not finite, or too large
                 assert not check, false_answer
             finally:

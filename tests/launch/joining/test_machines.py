@@ -1,4 +1,4 @@
-"""A machine that joins where no run serves it: refusals and signals."""
+"""A machine that tries to join although no run serves it: refusals and signals."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_a_machine_that_a_signal_ends_does_not_wait_for_another_run(join, conn):
     assert machine.wait(LIMIT) == 6, error_message(machine)
 
 
-def test_a_signal_ends_a_machine_that_connects(start, tmp_path):
-    """As to a master that is stopped: its port takes connections, and nothing is said there."""
+def test_a_signal_ends_a_machine_that_is_connecting(start, tmp_path):
+    """A suspended master is like this: its port accepts connections, but sends nothing."""
     with socket.create_server(("", 0)) as silent:
         port = silent.getsockname()[1]
         hosts = [[f"127.0.0.{number}", port] for number in range(1, 10)]
@@ -70,7 +70,7 @@ def test_join_refuses_unusable_arguments(call, tmp_path, words, code, expected):
     (tmp_path / "other").write_text("{}")
     (tmp_path / "stale").write_text(json.dumps(STALE))
     (tmp_path / "odd").write_text(json.dumps(STALE | {"at": [["ü..", 9]]}))
-    found, _, stderr = call(["join", *words], tmp_path)
-    assert found == code, stderr
+    exit_code, _, stderr = call(["join", *words], tmp_path)
+    assert exit_code == code, stderr
     assert expected in stderr
     assert len(stderr.splitlines()) == 1

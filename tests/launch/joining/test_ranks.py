@@ -35,7 +35,7 @@ def test_machines_of_a_launcher_join_and_are_replaced(open_accepting, start, sto
     with open_accepting(store, wait=True) as checked:
         first = start(machines)
         checked.until(lambda: len(checked.machines("joined")) == 2)
-        ranks_of(first)[1].kill()  # some launchers end the others then
+        ranks_of(first)[1].kill()  # some launchers then end the other rank
         second = start(machines)
         checked.until(lambda: checked.machines("lost", "left"))
         checked.until(lambda: len(checked.machines("joined")) >= 4)

@@ -45,23 +45,23 @@ def test_a_machine_without_the_key_is_refused(call, tmp_path, monkeypatch):
     assert "node1:5555 needs the key of the run in the environment variable CEC_MPI_KEY" in stderr
 
 
-@pytest.mark.parametrize("most", [10, 22])
-def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_path, most):
+@pytest.mark.parametrize("limit", [10, 22])
+def test_a_run_with_too_few_file_descriptors_is_refused(run, store, conn, tmp_path, limit):
     words = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
     words += ["svd"]
-    done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
+    done = run(["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", *words])
     assert done.returncode == 2
-    message = f"this process uses all {most} of its file descriptors"
+    message = f"this process uses all {limit} of its file descriptors"
     assert done.errors.startswith("cec-mpi: error: the sockets that machines use cannot be opened")
     assert message in done.errors
     assert done.errors.count("\n") == 0
 
 
-@pytest.mark.parametrize("most", [8, 14])
-def test_a_machine_with_too_few_file_descriptors_to_join(open_accepting, run, store, conn, most):
+@pytest.mark.parametrize("limit", [8, 14])
+def test_a_host_with_too_few_file_descriptors_is_refused(open_accepting, run, store, conn, limit):
     with open_accepting(store):
         words = ["cec-mpi", "join", conn]
-        done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
+        done = run(["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", *words])
     assert done.returncode == 2
     assert done.errors.startswith("cec-mpi: error: a connection to the master cannot be opened: ")
     assert done.errors.count("\n") == 0

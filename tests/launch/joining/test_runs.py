@@ -38,15 +38,15 @@ def test_the_connection_file_of_another_run_is_not_replaced(
 
 
 @pytest.fixture
-def begin(start, conn, tmp_path):
-    """Start a run that machines may join, by default of ten products."""
+def start_run(start, conn, tmp_path):
+    """Return a function that starts a run which machines may join, by default of ten products."""
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
 
-    def begin(store, *words, task=("vectors=W.npy",), **options):
+    def start_run(store, *words, task=("vectors=W.npy",), **options):
         command = ["cec-mpi", "run", store.path, "--out", "out", *task, "--accept", conn]
         return start([*command, *words], **options)
 
-    return begin
+    return start_run
 
 
 def test_an_interrupt_at_the_end_of_a_run_removes_its_connection_file(start, store, tmp_path):
@@ -71,12 +71,12 @@ def test_machines_rejoin_a_run_whose_master_was_killed(
     master = start(run)
     machines = join(2, "--retry", LIMIT, cwd=store.path.parent)
     wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
-    for more in (1, 1000, 1000):  # while it begins to listen, and during steps of both machines
+    for growth in (1, 1000, 1000):  # while it begins to listen, and during steps of both machines
         master.kill()
         master.wait()
-        before = records.stat().st_size
+        old_size = records.stat().st_size
         master = start([*run, "--resume"])
-        wait_until(lambda b=before, m=more: records.stat().st_size >= b + m, master)
+        wait_until(lambda old=old_size, new=growth: records.stat().st_size >= old + new, master)
     endless_task.stop()
     assert exit_codes([master, *machines]) == [0] * 3, error_message(master)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
@@ -85,11 +85,11 @@ def test_machines_rejoin_a_run_whose_master_was_killed(
     assert len(list((tmp_path / "out" / "logs").glob("machine-*.log"))) >= 2
 
 
-def test_machines_wait_for_a_run_that_a_signal_ended_until_a_signal_ends_them(
-    begin, make_store, join, conn
+def test_machines_wait_for_a_terminated_run_until_a_signal_ends_them(
+    start_run, make_store, join, conn
 ):
-    """The run waits for a third machine, and makes no step."""
-    process = begin(make_store(np.eye(60), 4, 3))
+    """The run waits for a third machine, so it computes no step."""
+    process = start_run(make_store(np.eye(60), 4, 3))
     machines = join(2, "--retry", LIMIT)
     assert all(_has_joined(machine) for machine in machines)
     process.terminate()
@@ -103,9 +103,9 @@ def test_machines_wait_for_a_run_that_a_signal_ended_until_a_signal_ends_them(
 
 @pytest.mark.parametrize("ending", ["machine", "master"])
 def test_a_machine_that_copies_its_shard_leaves_without_delay(
-    begin, make_store, join, tmp_path, ending
+    start_run, make_store, join, tmp_path, ending
 ):
-    master = begin(make_store(np.ones((60_000, 60)), 3, 2), task=("svd", "k=2"))
+    master = start_run(make_store(np.ones((60_000, 60)), 3, 2), task=("svd", "k=2"))
     assert "listening" in master.stdout.readline()
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_WRITES)
@@ -123,8 +123,8 @@ def test_a_machine_that_copies_its_shard_leaves_without_delay(
     assert master.wait(LIMIT) == -signal.SIGKILL
 
 
-def test_machines_print_that_their_run_was_interrupted(begin, store, join, conn):
-    process = begin(store)
+def test_machines_print_that_their_run_was_interrupted(start_run, store, join, conn):
+    process = start_run(store)
     wait_for_file(conn, process=process)
     (machine,) = join()
     assert "joined the run of" in machine.stdout.readline()
@@ -135,24 +135,24 @@ def test_machines_print_that_their_run_was_interrupted(begin, store, join, conn)
 
 
 def _has_joined(machine):
-    """Read its output up to the line that it has joined."""
+    """Read the output of a machine up to the line which states that it has joined."""
     return any("joined the run of" in line for line in machine.stdout)
 
 
-def test_a_run_with_check_waits_for_one_more_machine(begin, store, join):
-    process = begin(store, "--check")
+def test_a_run_with_check_waits_for_one_more_machine(start_run, store, join):
+    process = start_run(store, "--check")
     assert any("waiting for 3 more machines (0 present)" in line for line in process.stdout)
     machines = join(2, "-q")
     assert any("waiting for 1 more machine (2 present)" in line for line in process.stdout)
     assert exit_codes([process, *machines, *join(1, "-q")]) == [0] * 4
 
 
-def test_a_machine_prints_that_it_waits_for_the_connection_file(begin, store, join, conn):
+def test_a_machine_prints_that_it_waits_for_the_connection_file(start_run, store, join, conn):
     (machine,) = join(1, "--retry", LIMIT)
     line = machine.stdout.readline()
     assert line.startswith(f"{conn} does not exist")
     assert line.endswith(f"; waiting {LIMIT} s at most\n")
-    process = begin(store)
-    others = join(1, "--retry", LIMIT, "-q")
+    process = start_run(store)
+    later_machines = join(1, "--retry", LIMIT, "-q")
     assert machine.stdout.readline().startswith("joined the run of")
-    assert exit_codes([process, machine, *others]) == [0] * 3
+    assert exit_codes([process, machine, *later_machines]) == [0] * 3

@@ -21,9 +21,9 @@ SECRET = "nobody else knows this text"
 def test_keys_are_not_in_command_lines_output_logs_records_or_metrics(
     start, store, endless_task, tmp_path, has_secret
 ):
-    metrics, port = free_port(), free_port()
+    metrics_port, port = free_port(), free_port()
     out, conn = tmp_path / "out", tmp_path / "conn"
-    words = [*endless_task.words(store), "--out", "out", "--metrics", metrics, "-v"]
+    words = [*endless_task.words(store), "--out", "out", "--metrics", metrics_port, "-v"]
     words += ["--listen", f"127.0.0.1:{port}"] if has_secret else ["--accept", conn]
     variables = {KEY_VARIABLE: SECRET} if has_secret else {}
     run = start(["cec-mpi", "run", store.path, *words], variables=variables)
@@ -39,10 +39,10 @@ def test_keys_are_not_in_command_lines_output_logs_records_or_metrics(
     assert len(secrets) >= 3
     processes = [psutil.Process(process.pid) for process in (run, *machines)]
     processes += [child for process in processes for child in process.children(recursive=True)]
-    lines = [word for process in processes for word in process.cmdline()]
-    with urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=60) as answer:
-        shown = answer.read().decode()
-    assert "cec_mpi_steps_total" in shown
+    arguments = [word for process in processes for word in process.cmdline()]
+    with urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60) as answer:
+        metrics_text = answer.read().decode()
+    assert "cec_mpi_steps_total" in metrics_text
     endless_task.stop()
     printed = [text for process in (run, *machines) for text in process.communicate(timeout=200)]
     assert [process.returncode for process in (run, *machines)] == [0] * 4, printed
@@ -51,5 +51,5 @@ def test_keys_are_not_in_command_lines_output_logs_records_or_metrics(
         path.read_bytes().decode(errors="replace") for path in out.rglob("*") if path.is_file()
     ]
     assert any('"step"' in text for text in files)
-    for text in (*lines, shown, *printed, *files):
+    for text in (*arguments, metrics_text, *printed, *files):
         assert not [secret for secret in secrets if secret in text]

@@ -1,4 +1,4 @@
-"""Machines that join as processes and leave at any time: products are right."""
+"""Products are right while machines join as processes and leave at any time."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def test_products_are_right_while_machines_join_die_and_leave(
 
 def test_machines_leave_at_a_notice_of_preemption(open_accepting, store, join):
     with metadata.serve("gcp") as service, open_accepting(store, wait=True) as checked:
-        nowhere = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
-        where = nowhere | {ADDRESS_VARIABLE: service.address}
-        (spot,) = join(1, "--notice", "auto", "--retry", 600, variables=where)
-        (host,) = join(1, "--machines", 2, "--notice", "gcp", variables=where)
+        no_proxy = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+        variables = no_proxy | {ADDRESS_VARIABLE: service.address}
+        (spot,) = join(1, "--notice", "auto", "--retry", 600, variables=variables)
+        (host,) = join(1, "--machines", 2, "--notice", "gcp", variables=variables)
         checked.until(lambda: len(checked.machines("joined")) == 3)
-        others = join(3)
+        replacements = join(3)
         checked.until(lambda: len(checked.machines("joined")) == 4)
         service.is_preempted.set()
         checked.until(lambda: len(checked.machines("left")) == 3)
         assert exit_codes([spot, host]) == [6, 6]
-        assert all("joined the run of" in process.stdout.readline() for process in others)
-    assert exit_codes(others) == [0, 0, 0]
+        assert all("joined the run of" in process.stdout.readline() for process in replacements)
+    assert exit_codes(replacements) == [0, 0, 0]
     assert error_message(spot) == "shutdown requested by the notice of gcp (preempted)\n"
 
 
@@ -67,7 +67,7 @@ def test_a_machine_that_joins_after_the_last_step_exits_with_0(open_accepting, s
         checked.step()
         late = join(1)[0]
         assert "joined" in late.stdout.readline()
-        time.sleep(0.5)  # its hello arrives, and no step follows
+        time.sleep(0.5)  # its hello arrives, but no step follows
     assert exit_codes([*first, late]) == [0] * 3, error_message(late)
 
 
@@ -92,7 +92,7 @@ def test_a_faulty_machine_is_excluded_and_exits_with_the_reason(
 ):
     store = make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 1)
     with open_accepting(store, check=True, stragglers=2) as checked:
-        others = join(3)
+        healthy = join(3)
         checked.until(lambda: len(checked.machines("joined")) == 3)
         faulty = start([sys.executable, "-c", FAULTY, conn])
         checked.until(lambda: checked.machines("excluded"))
@@ -100,4 +100,4 @@ def test_a_faulty_machine_is_excluded_and_exits_with_the_reason(
         message = r"the master has excluded this machine: wrong in step \d+\n"
         assert re.fullmatch(message, error_message(faulty))
         checked.step()
-    assert exit_codes(others) == [0] * 3
+    assert exit_codes(healthy) == [0] * 3

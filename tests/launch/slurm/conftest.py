@@ -1,4 +1,4 @@
-"""A Slurm cluster of four nodes on this computer, for all tests here."""
+"""A Slurm cluster of four nodes on this computer, for all tests in this folder."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def cluster(tmp_path_factory):
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
     for _ in range(20):  # until its ports are free; each worker has its own range
         port = 20_000 + 2_500 * worker + random.randrange(0, 2_500, 10)
-        size = {"NODES": "4", "CPUS": "4", "PORT": str(port)}
-        up = subprocess.run(
+        settings = {"NODES": "4", "CPUS": "4", "PORT": str(port)}
+        started = subprocess.run(
             [SCRIPT, "up", directory],
-            env={**os.environ, **size},
+            env={**os.environ, **settings},
             capture_output=True,
             text=True,
             timeout=LIMIT,
         )
-        if up.returncode == 0 or "is in use" not in up.stderr:
+        if started.returncode == 0 or "is in use" not in started.stderr:
             break
-    assert up.returncode == 0, up.stderr
+    assert started.returncode == 0, started.stderr
     variables = {"SLURM_CONF": str(directory / "slurm.conf")}
     if library().startswith("Open MPI v4"):
         # This MPI names shared memory by host and node-local rank, and these nodes are one host.

@@ -1,4 +1,4 @@
-"""A single process of srun, such as a shell, behaves as one without a launcher."""
+"""A single process of srun, such as a shell, behaves like one without a launcher."""
 
 from __future__ import annotations
 

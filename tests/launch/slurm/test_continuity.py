@@ -8,7 +8,7 @@ from helpers.kill_one_process import PROCESSES, detections, program_command
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-N", 2, "-n", PROCESSES)
 pytestmark = pytest.mark.any_mpi
-SURVIVAL, SLOW_END = 2, 60  # seconds after which a process has survived; if all should end
+SURVIVAL, SLOW_END = 2, 60  # seconds until a process has survived, or all have ended
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ from helpers.jobs import Job
 from helpers.waiting import LIMIT, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
-SLOWLY = "--emulate-speeds 2,2,3,3,4,4 --emulate-base 400"  # some 20 steps a second
+SLOW = "--emulate-speeds 2,2,3,3,4,4 --emulate-base 400"  # about 20 steps per second
 
 
 @pytest.fixture(scope="module")
 def symmetric(make_store):
     """Six machines, any three of which are enough."""
-    half = np.random.default_rng(6).standard_normal((60, 60))
-    return make_store(half + half.T, 6, 3)
+    factor = np.random.default_rng(6).standard_normal((60, 60))
+    return make_store(factor + factor.T, 6, 3)
 
 
 class ElasticRun:
@@ -33,9 +33,9 @@ class ElasticRun:
         self.slurm, self.out = slurm, slurm.directory / "out"
         for file in (store.path.parent / "X.npy", ROOT / "tests" / "helpers" / "endless_task.py"):
             shutil.copy(file, slurm.directory)
-        own = "--cpus-per-task 2 --sbatch exclude=n1 --time 10"
-        run = f"run {store.path} --out out endless_task:products --checkpoint-every 5 {SLOWLY}"
-        hint = slurm.run(*f"cec-mpi slurm --elastic 4 {own} {run}".split())
+        options = "--cpus-per-task 2 --sbatch exclude=n1 --time 10"
+        run = f"run {store.path} --out out endless_task:products --checkpoint-every 5 {SLOW}"
+        hint = slurm.run(*f"cec-mpi slurm --elastic 4 {options} {run}".split())
         assert hint == "sbatch cec-mpi-machines.sbatch $(sbatch --parsable cec-mpi-master.sbatch)\n"
         self.master = self.submit("--partition=high", "--nodelist=n1", "cec-mpi-master.sbatch")
         self.tasks: list[Job] = []
@@ -43,7 +43,7 @@ class ElasticRun:
     def submit(self, *words):
         return Job(self.slurm, self.slurm.run("sbatch", "--parsable", *words).strip())
 
-    def machines(self, partition, count):
+    def start_machines(self, partition, count):
         """Start machines as jobs of one array."""
         words = f"--partition={partition}", f"--array=1-{count}"
         array = self.submit(*words, "cec-mpi-machines.sbatch", self.master.number)
@@ -55,7 +55,7 @@ class ElasticRun:
         job = self.submit("--partition=high", f"--nodelist={node}", "--exclusive", urgent)
         assert job.wait() == "COMPLETED"
 
-    def on(self, node):
+    def tasks_on(self, node):
         return [task for task in self.tasks if task.field("NodeList") == node]
 
     def events(self, *kinds):
@@ -65,18 +65,18 @@ class ElasticRun:
         steps = read_records(path).steps  # the last line may be half written
         return [event for step in steps for event in step.events if event.keys() & set(kinds)]
 
-    def until(self, count, *kinds):
-        """Wait until this number of events of these kinds has happened."""
-        by, again = time.monotonic() + LIMIT, 0.0
+    def wait_for_events(self, count, *kinds):
+        """Wait until `count` events of these kinds have been recorded."""
+        deadline, next_resume = time.monotonic() + LIMIT, 0.0
         while len(self.events(*kinds)) < count:
-            assert time.monotonic() < by, f"{self.events(*kinds)}\n{self.outputs()}"
-            if time.monotonic() > again:
+            assert time.monotonic() < deadline, f"{self.events(*kinds)}\n{self.describe()}"
+            if time.monotonic() > next_resume:
                 self.slurm.resume_jobs()
-                again = time.monotonic() + 5
+                next_resume = time.monotonic() + 5
             time.sleep(0.1)
 
-    def outputs(self):
-        """The state of Slurm, and what the jobs have printed."""
+    def describe(self):
+        """Return the state of Slurm and the output of the jobs."""
         queue = self.slurm.query("squeue", "--array", "--format=%i %T %r %N")
         nodes = self.slurm.query("sinfo", "--Node", "--long")
         outputs = [job.output() for job in (self.master, *self.tasks)]
@@ -85,33 +85,33 @@ class ElasticRun:
 
 def test_machines_join_late_are_preempted_and_rejoin(slurm, symmetric):
     run = ElasticRun(slurm, symmetric)
-    run.machines("low", 4)  # with 10 s of notice
-    run.until(4, "joined")
-    run.machines("spot", 2)  # late, and preempted without notice
-    run.until(6, "joined")
+    run.start_machines("low", 4)  # with 10 s of notice
+    run.wait_for_events(4, "joined")
+    run.start_machines("spot", 2)  # late, and preempted without notice
+    run.wait_for_events(6, "joined")
 
-    warned = run.on("n2")
+    warned = run.tasks_on("n2")
     run.preempt("n2")
-    run.until(2, "left")
+    run.wait_for_events(2, "left")
     assert [task.field("Restarts") for task in run.tasks] == [
         "1" if task in warned else "0" for task in run.tasks
     ]
-    run.until(8, "joined")
+    run.wait_for_events(8, "joined")
 
     killed = run.tasks[4:]
     run.preempt(killed[0].field("NodeList"))
-    run.until(4, "left", "lost")
-    run.until(10, "joined")
+    run.wait_for_events(4, "left", "lost")
+    run.wait_for_events(10, "joined")
 
     with slurm.node_down("n3"):
-        run.until(6, "left", "lost")
-    run.until(12, "joined")
+        run.wait_for_events(6, "left", "lost")
+    run.wait_for_events(12, "joined")
 
     slurm.run("scontrol", "requeue", run.master.number)
-    run.until(18, "joined")
+    run.wait_for_events(18, "joined")
     (slurm.directory / STOP_FILE).touch()
     for job in (run.master, *run.tasks):
-        assert job.wait() == "COMPLETED", run.outputs()
+        assert job.wait() == "COMPLETED", run.describe()
 
     summary = json.loads((run.out / "summary.json").read_text())
     assert summary["wrong"] == 0
@@ -124,10 +124,10 @@ def test_machines_join_late_are_preempted_and_rejoin(slurm, symmetric):
 
 def test_pending_machines_end_with_the_run(slurm, symmetric):
     run = ElasticRun(slurm, symmetric)
-    run.machines("low", 8)  # two of them wait for a node
-    run.until(6, "joined")
+    run.start_machines("low", 8)  # two of them wait for a node
+    run.wait_for_events(6, "joined")
     (slurm.directory / STOP_FILE).touch()
     assert run.master.wait() == "COMPLETED"
-    assert [task.wait() for task in run.tasks[:6]] == ["COMPLETED"] * 6, run.outputs()
+    assert [task.wait() for task in run.tasks[:6]] == ["COMPLETED"] * 6, run.describe()
     wait_until(lambda: not slurm.jobs(), describe=slurm.jobs, pause=0.2)
     assert not any(task.output() for task in run.tasks[6:])

@@ -7,7 +7,7 @@ import pytest
 from helpers.ending_tasks import OUTCOMES, TASKS
 
 pytestmark = pytest.mark.needs("slurm")
-WAYS = [
+LAUNCHES = [
     pytest.param(("--mpi=none", "-N", 2), ("--elastic",), marks=pytest.mark.any_mpi, id="elastic"),
     pytest.param(
         ("--mpi=pmix", "--kill-on-bad-exit", "-N", 4),
@@ -24,14 +24,14 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("start", "options"), WAYS)
-def test_an_exception_of_a_task_is_the_exit_code_of_its_run(
-    run, cluster, small_store, tmp_path, start, options
+@pytest.mark.parametrize(("srun_options", "options"), LAUNCHES)
+def test_an_exception_of_a_task_decides_the_exit_code_of_its_run(
+    run, cluster, small_store, tmp_path, srun_options, options
 ):
     code, message = OUTCOMES["raises"]
     (tmp_path / "my_tasks.py").write_text(TASKS)
     words = ["cec-mpi", "run", small_store.path, "my_tasks:raises", "--out", "out", *options]
-    done = run(["srun", "-n", 4, *start, *words], cwd=tmp_path, variables=cluster)
+    done = run(["srun", "-n", 4, *srun_options, *words], cwd=tmp_path, variables=cluster)
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert done.stderr.count("Traceback") == 1

@@ -13,7 +13,7 @@ from helpers.mpi_at_hand import library
 SRUN = ("srun", "--quiet", "--mpi=none", "-n", 2, "-N", 2)
 
 
-def test_a_run_is_refused(run, cluster, small_store, tmp_path):
+def test_a_run_whose_processes_are_not_connected_is_refused(run, cluster, small_store, tmp_path):
     words = ["cec-mpi", "run", small_store.path, "--out", tmp_path / "out", "power"]
     done = run([*SRUN, *words], variables=cluster)
     assert done.returncode == 2
@@ -33,8 +33,8 @@ def test_doctor_lists_the_types_of_srun(run, cluster):
 
 
 @pytest.mark.needs("slurm-pmix", "hosts")
-def test_a_library_that_slurm_lists_and_cannot_load(run, cluster):
-    """The library is an empty file in a namespace: an error if the MPI needs it."""
+def test_a_library_that_slurm_cannot_load_is_named_if_the_mpi_needs_it(run, cluster):
+    """In a namespace the library is an empty file, although Slurm lists it."""
     libraries = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True)
     (file,) = re.findall(r"libpmix\.so .*=> (.*)", libraries.stdout)
     hide = 'mount --bind /dev/null "$0" && exec "$@"'

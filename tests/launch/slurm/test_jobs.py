@@ -16,11 +16,11 @@ from helpers import ROOT
 EXAMPLES = ROOT / "scripts" / "slurm"
 pytestmark = pytest.mark.needs("slurm")
 # About 150 slow steps.
-SLOWLY = ("power", "tol=1e-9")
-SLOWLY += ("--speeds", "2,3,4", "--emulate-speeds", "2,3,4", "--emulate-base", "400")
+SLOW = ("power", "tol=1e-9")
+SLOW += ("--speeds", "2,3,4", "--emulate-speeds", "2,3,4", "--emulate-base", "400")
 RUN = ("run", "store", "power", "--out", "out")
 ALL_NODES = "--nodes=4 --ntasks-per-node=1"
-# They start ranks in lockstep, each with the MPIs for which it works reliably.
+# Launchers of lockstep runs, each with the MPIs with which it works reliably.
 LAUNCHERS = [
     pytest.param("mpirun", marks=pytest.mark.needs("own-mpirun")),
     pytest.param("hydra", marks=pytest.mark.needs("hydra")),
@@ -29,13 +29,13 @@ LAUNCHERS = [
 ]
 
 
-def summary_of(out):
+def read_summary(out):
     return json.loads((out / "summary.json").read_text())
 
 
 def check_power(out):
     """Check the eigenvalue, and that each step is recorded once."""
-    summary = summary_of(out)
+    summary = read_summary(out)
     assert summary["converged"]
     assert summary["eigenvalue"] == pytest.approx(10, rel=1e-12)
     _, steps = read_steps(out / "steps.jsonl")
@@ -78,19 +78,19 @@ def test_bad_input_fails_the_job_with_its_exit_code(slurm, symmetric):
 
 
 def slow_script(slurm, symmetric, options="", more=""):
-    """Write the script of a run that takes a while."""
-    run = shlex.join(["run", str(symmetric.path), "--out", "out", *SLOWLY])
+    """Write the batch script of a slow run."""
+    run = shlex.join(["run", str(symmetric.path), "--out", "out", *SLOW])
     return slurm.write_script(f"{options} --ntasks 4 --time 5 {run} {more}")
 
 
-def check_continued(job, out, signal):
+def check_resumed(job, out, signal):
     assert f"stopped by the signal {signal}" in job.output()
     before = int(re.search(r"after (\d+) steps: to continue, .* --resume", job.output())[1])
     job.resume()
     assert job.wait() == "COMPLETED", job.output()
     assert job.field("Restarts") == "1"
     check_power(out)
-    assert summary_of(out)["steps"] == summary_of(out)["iterations"] > before >= 10
+    assert read_summary(out)["steps"] == read_summary(out)["iterations"] > before >= 10
 
 
 def elastic_script(slurm, symmetric, faults=""):
@@ -98,33 +98,33 @@ def elastic_script(slurm, symmetric, faults=""):
 
 
 @pytest.mark.any_mpi
-def test_a_preempted_elastic_job_continues_where_it_was(slurm, symmetric):
+def test_a_preempted_elastic_job_continues_where_it_stopped(slurm, symmetric):
     out = slurm.directory / "out"
     job = slurm.submit(elastic_script(slurm, symmetric, "kill:2@5"), options="--partition=low")
     job.wait_for_steps(out, 10)
     urgent = slurm.directory / "urgent.sbatch"
     urgent.write_text("#!/bin/bash\nexit 0\n")
-    other = slurm.submit(urgent, options=f"--partition=high --exclusive {ALL_NODES}")
-    assert other.wait() == "COMPLETED"
-    check_continued(job, out, "SIGTERM")
+    urgent_job = slurm.submit(urgent, options=f"--partition=high --exclusive {ALL_NODES}")
+    assert urgent_job.wait() == "COMPLETED"
+    check_resumed(job, out, "SIGTERM")
 
 
 @pytest.mark.needs("code after a signal")
 # Intel MPI under pmi2 loses a rank: see the page.
 @pytest.mark.parametrize("launcher", LAUNCHERS[:-1])
-def test_a_warned_job_continues_where_it_was(slurm, symmetric, launcher):
-    """The signal is that of a time limit, which is at least a minute."""
+def test_a_warned_job_continues_where_it_stopped(slurm, symmetric, launcher):
+    """Send the signal of a time limit, because a real limit is at least a minute."""
     out = slurm.directory / "out"
     job = slurm.submit(slow_script(slurm, symmetric, f"--launcher {launcher}"))
     job.wait_for_steps(out, 10)
     slurm.run("scancel", "--signal=USR1", "--batch", job.number)
     job.wait("PENDING")
-    check_continued(job, out, "SIGUSR1")
+    check_resumed(job, out, "SIGUSR1")
 
 
 @pytest.mark.any_mpi
 @pytest.mark.needs("pmix", "slurm-pmix")
-def test_a_cancelled_job_does_not_come_back(slurm, symmetric):
+def test_a_cancelled_job_is_not_requeued(slurm, symmetric):
     job = slurm.submit(slow_script(slurm, symmetric, "--launcher pmix"))
     job.wait_for_steps(slurm.directory / "out", 5)
     slurm.run("scancel", job.number)
@@ -144,12 +144,12 @@ def test_a_job_that_has_lost_a_machine_completes_once(slurm, symmetric):
     assert job.field("Restarts") == "0"
     check_power(out)
     assert '"lost":2' in (out / "steps.jsonl").read_text()
-    summary = summary_of(out)
+    summary = read_summary(out)
     slurm.run("scontrol", "requeue", job.number)
     job.resume()
     assert job.wait() == "COMPLETED", job.output()
     assert "nothing to resume" in job.output()
-    assert summary_of(out) == summary
+    assert read_summary(out) == summary
 
 
 @pytest.mark.any_mpi
@@ -157,10 +157,10 @@ def test_a_job_continues_without_a_node_that_goes_down(slurm, symmetric):
     out = slurm.directory / "out"
     job = slurm.submit(elastic_script(slurm, symmetric), options=ALL_NODES)
     job.wait_for_steps(out, 10)
-    last = expand_nodelist(job.field("NodeList"))[-1]
-    with slurm.node_down(last):
+    last_node = expand_nodelist(job.field("NodeList"))[-1]
+    with slurm.node_down(last_node):
         assert job.wait() == "COMPLETED", job.output()
-    assert f"Node failure on {last}" in job.output()
+    assert f"Node failure on {last_node}" in job.output()
     check_power(out)
     assert '"lost":3' in (out / "steps.jsonl").read_text()
 
@@ -169,7 +169,7 @@ def test_a_job_continues_without_a_node_that_goes_down(slurm, symmetric):
 
 
 @pytest.mark.any_mpi
-def test_sbatch_reads_values_as_they_are(slurm):
+def test_sbatch_reads_special_characters_literally(slurm):
     name = """it's "5" * $HOME # \\ `x`"""
     script = slurm.directory / "job.sbatch"
     script.write_text(slurm.run("cec-mpi", "slurm", "--ntasks", "7", "--job-name", name, *RUN))
@@ -178,6 +178,6 @@ def test_sbatch_reads_values_as_they_are(slurm):
 
 
 @pytest.mark.any_mpi
-@pytest.mark.parametrize("nodes", ["a,b[08-11,3]", "r[1-2]n[1-2]"])
-def test_nodes_are_read_as_slurm_does(slurm, nodes):
-    assert expand_nodelist(nodes) == slurm.run("scontrol", "show", "hostnames", nodes).split()
+@pytest.mark.parametrize("names", ["a,b[08-11,3]", "r[1-2]n[1-2]"])
+def test_node_lists_are_expanded_as_by_slurm(slurm, names):
+    assert expand_nodelist(names) == slurm.run("scontrol", "show", "hostnames", names).split()

@@ -26,6 +26,6 @@ def test_machines_of_another_job_serve_a_run(slurm, symmetric, launcher, ranks):
         jobs.append(slurm.submit(script, options="--nodes=1 --ntasks=2"))
     for job in jobs:
         assert job.wait() == "COMPLETED", job.output()
-    # Two machines are needed, so that those of both jobs have served it.
+    # A step needs two machines, so machines of both jobs have served the run.
     result = np.load(slurm.directory / "out" / "result.npy")
     np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)

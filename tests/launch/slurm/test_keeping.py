@@ -1,4 +1,4 @@
-"""A job whose master keeps a number of machines, each a job of an array."""
+"""A job whose master keeps a fixed number of machines, which are jobs of an array."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from helpers.waiting import wait_until
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 
 
-def machines_of(conn):
+def machine_processes(conn):
     """Return the processes of machines that join by this connection file."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if "join" in process.cmdline() and "srun" not in process.name():
-                found += [process] * (process.cwd() == str(conn.parent.parent))
-    return found
+                processes += [process] * (process.cwd() == str(conn.parent.parent))
+    return processes
 
 
 def test_lost_and_cancelled_machines_are_replaced(slurm, symmetric, endless_task):
@@ -32,22 +32,22 @@ def test_lost_and_cancelled_machines_are_replaced(slurm, symmetric, endless_task
     assert command == "sbatch cec-mpi-master.sbatch\n"
     job = Job(slurm, slurm.run("sbatch", "--parsable", "cec-mpi-master.sbatch").strip())
 
-    def array():
+    def running_jobs():
         words = ("--noheader", "--array", f"--name=cec-mpi-machines-{job.number}")
         return slurm.query("squeue", *words, "--states=RUNNING", "--format=%i").split()
 
-    wait_until(lambda: len(array()) == 3, describe=job.output, pause=0.2)
+    wait_until(lambda: len(running_jobs()) == 3, describe=job.output, pause=0.2)
     job.wait_for_steps(out, 3)
-    first = array()
-    machines_of(out / "connection.json")[0].kill()
-    wait_until(lambda: len(set(array()) & set(first)) == 2, describe=slurm.jobs, pause=0.2)
-    wait_until(lambda: len(array()) == 3, describe=slurm.jobs, pause=0.2)
-    second = array()
+    first = running_jobs()
+    machine_processes(out / "connection.json")[0].kill()
+    wait_until(lambda: len(set(running_jobs()) & set(first)) == 2, describe=slurm.jobs, pause=0.2)
+    wait_until(lambda: len(running_jobs()) == 3, describe=slurm.jobs, pause=0.2)
+    second = running_jobs()
     slurm.run("scancel", second[0])
-    wait_until(lambda: len(set(array()) - set(second)) == 1, describe=slurm.jobs, pause=0.2)
+    wait_until(lambda: len(set(running_jobs()) - set(second)) == 1, describe=slurm.jobs, pause=0.2)
     slurm.run("scancel", "--signal=USR1", "--batch", job.number)
     assert job.wait("PENDING") == "PENDING"
-    assert len(array()) == 3  # they wait for the master
+    assert len(running_jobs()) == 3  # they wait for the master
     job.resume()
     job.wait("RUNNING")
     endless_task.stop()
