@@ -1,4 +1,4 @@
-"""Interrupted and resumed: a crash loses nothing, and a resume trusts nothing."""
+"""An interrupted encode loses nothing, and a resumed one trusts nothing."""
 
 import os
 import shutil
@@ -23,8 +23,8 @@ SIZES = (5, 3)
 
 
 @pytest.fixture
-def here(tmp_path):
-    """A directory with an encode that was interrupted after three blocks, and a complete one."""
+def directory(tmp_path):
+    """A complete store, and one whose encode was interrupted after three blocks."""
     np.save(tmp_path / "X.npy", X)
     encode(tmp_path / "X.npy", tmp_path / "complete", *SIZES)
     with pytest.raises(KeyboardInterrupt) as interrupted:
@@ -34,30 +34,30 @@ def here(tmp_path):
     return tmp_path
 
 
-def resume(here, store="store", **options):
-    return encode(here / "X.npy", here / store, *SIZES, resume=True, **options)
+def resume(directory, store="store", **options):
+    return encode(directory / "X.npy", directory / store, *SIZES, resume=True, **options)
 
 
-def test_an_interrupted_encode_names_the_command_that_resumes_it(here):
+def test_an_interrupted_encode_names_the_command_that_resumes_it(directory):
     with pytest.raises(StoreError, match=r"store is incomplete, resume with: cec-mpi encode") as e:
-        open_store(here / "store")
+        open_store(directory / "store")
     assert e.value.exit_code == 2
     arguments = str(e.value).split("resume with: cec-mpi ")[1].split()
     with pytest.raises(InputError, match=r"exists and is incomplete: .*--resume"):
-        encode(here / "X.npy", here / "store", *SIZES)
+        encode(directory / "X.npy", directory / "store", *SIZES)
     subprocess.run([sys.executable, "-m", "cec_mpi", *arguments], check=True, timeout=LIMIT)
-    assert contents(here / "store") == contents(here / "complete")
+    assert contents(directory / "store") == contents(directory / "complete")
 
 
-def test_only_missing_blocks_are_encoded_in_any_number_of_resumes(here):
-    count = open_store(here / "complete").manifest.grid.count
+def test_only_missing_blocks_are_encoded_in_any_number_of_resumes(directory):
+    count = open_store(directory / "complete").manifest.grid.count
     for pieces in (1, 15 + 2):  # 15 pieces verify the files
         with pytest.raises(KeyboardInterrupt):
-            resume(here, runner=InterruptedRunner(pieces))
+            resume(directory, runner=InterruptedRunner(pieces))
     runner = InterruptedRunner(1000)
-    resume(here, runner=runner)
+    resume(directory, runner=runner)
     assert runner.pieces == count - 3 - 2
-    assert contents(here / "store") == contents(here / "complete")
+    assert contents(directory / "store") == contents(directory / "complete")
 
 
 def overwrite_block(store):
@@ -78,73 +78,73 @@ def overwrite_block(store):
         lambda store: [os.truncate(file, 0) for file in store.glob("shard-*")],
     ],
 )
-def test_blocks_and_records_that_a_crash_has_damaged_are_written_again(here, damage):
+def test_blocks_and_records_that_a_crash_has_damaged_are_written_again(directory, damage):
     for name, value in (("random", X), ("zeros", 0 * X), ("ones", 0 * X + 1)):
         # If all blocks are equal, one must not be taken for another.
-        np.save(here / "X.npy", value)
+        np.save(directory / "X.npy", value)
         with pytest.raises(KeyboardInterrupt):
-            encode(here / "X.npy", here / name, *SIZES, runner=InterruptedRunner(4))
-        damage(here / name)
-        resume(here, name)
-        encode(here / "X.npy", here / f"complete {name}", *SIZES)
-        assert contents(here / name) == contents(here / f"complete {name}")
+            encode(directory / "X.npy", directory / name, *SIZES, runner=InterruptedRunner(4))
+        damage(directory / name)
+        resume(directory, name)
+        encode(directory / "X.npy", directory / f"complete {name}", *SIZES)
+        assert contents(directory / name) == contents(directory / f"complete {name}")
 
 
-def test_without_an_interrupted_encode_resume_starts_one_or_checks_the_complete_store(here):
-    (here / "empty").mkdir()
+def test_resume_also_starts_an_encode_or_checks_a_complete_store(directory):
+    (directory / "empty").mkdir()
     for name in ("new", "empty"):
-        resume(here, name)
-        assert contents(here / name) == contents(here / "complete")
+        resume(directory, name)
+        assert contents(directory / name) == contents(directory / "complete")
     # The encode was killed after it had written the manifest.
     for name in ("incomplete.json", "incomplete.sums"):
-        (here / "new" / name).write_text("")
-    resume(here, "new")
-    assert contents(here / "new") == contents(here / "complete")
-    (here / "new" / "source.json").unlink()
+        (directory / "new" / name).write_text("")
+    resume(directory, "new")
+    assert contents(directory / "new") == contents(directory / "complete")
+    (directory / "new" / "source.json").unlink()
     with pytest.raises(InputError, match="is complete: there is nothing to resume"):
-        resume(here, "new")
+        resume(directory, "new")
 
 
 @pytest.mark.parametrize("store", ["store", "complete"])
-def test_a_resume_needs_the_same_x_and_arguments(here, store):
+def test_a_resume_needs_the_same_x_and_arguments(directory, store):
     for options, message in (
         ({"seed": 7}, "started with seed 0, not 7"),
         ({"dtype": "float32"}, "started with dtype None, not float32"),
         ({"systematic": True}, "started with systematic False, not True"),
     ):
         with pytest.raises(InputError, match=message):
-            resume(here, store, **options)
-    np.save(here / "X.npy", X + 1)
+            resume(directory, store, **options)
+    np.save(directory / "X.npy", X + 1)
     with pytest.raises(InputError, match=r"X\.npy has changed since .* was started"):
-        resume(here, store)
+        resume(directory, store)
 
 
-def test_only_an_undamaged_incomplete_store_is_resumed(here):
-    (here / "mine").mkdir()
-    (here / "mine" / "letter").write_text("dear")
+def test_only_an_undamaged_incomplete_store_is_resumed(directory):
+    (directory / "mine").mkdir()
+    (directory / "mine" / "letter").write_text("dear")
     for name, message in (
         ("mine", "exists, but is not an incomplete store"),
         ("X.npy", "is not a directory: there is nothing to resume"),
         ("no/store", "no is not a directory"),
     ):
         with pytest.raises(InputError, match=message):
-            resume(here, name)
-    assert [path.name for path in (here / "mine").iterdir()] == ["letter"]
+            resume(directory, name)
+    assert [path.name for path in (directory / "mine").iterdir()] == ["letter"]
     for name in ("incomplete.manifest.json", "source.json"):
-        (here / "store" / name).write_text("{")
+        (directory / "store" / name).write_text("{")
         with pytest.raises(InputError, match="its journal is damaged: remove it"):
-            resume(here)
+            resume(directory)
 
 
-def test_only_abandoned_temporary_directories_are_removed(here):
+def test_only_abandoned_temporary_directories_are_removed(directory):
     for name in ("123", "456", "789", "precious"):
-        (here / f".new store.new-{name}").mkdir()
-    (here / ".new store.new-123" / "shard-0001.npy").write_text("")
-    (here / ".new store.new-789" / "letter").write_text("dear")
-    with locked(here / ".new store.new-456", "it is in use"):
-        encode(here / "X.npy", here / "new store", *SIZES)
-    assert contents(here / "new store") == contents(here / "complete")
-    remaining = sorted(path.name.removeprefix(".new store.new-") for path in here.glob(".*"))
+        (directory / f".new store.new-{name}").mkdir()
+    (directory / ".new store.new-123" / "shard-0001.npy").write_text("")
+    (directory / ".new store.new-789" / "letter").write_text("dear")
+    with locked(directory / ".new store.new-456", "it is in use"):
+        encode(directory / "X.npy", directory / "new store", *SIZES)
+    assert contents(directory / "new store") == contents(directory / "complete")
+    remaining = sorted(path.name.removeprefix(".new store.new-") for path in directory.glob(".*"))
     assert remaining == ["456", "789", "precious"]
 
 
@@ -180,20 +180,20 @@ def test_a_store_larger_than_the_free_space_is_refused_at_once(tmp_path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_disk_that_is_full_before_or_in_the_encode(here, monkeypatch):
+def test_a_full_disk_before_or_during_the_encode_is_named(directory, monkeypatch):
     full = OSError(28, "No space left on device")
     with pytest.raises(InputError, match=r"No space left on device; .*resume with: cec-mpi encode"):
-        resume(here, runner=InterruptedRunner(1, full))
-    resume(here)
-    assert contents(here / "store") == contents(here / "complete")
+        resume(directory, runner=InterruptedRunner(1, full))
+    resume(directory)
+    assert contents(directory / "store") == contents(directory / "complete")
 
     def pwrite(*_):
         raise full
 
     monkeypatch.setattr(os, "pwrite", pwrite)
-    (here / "X.csv").write_text("1,2\n3,4\n")
+    (directory / "X.csv").write_text("1,2\n3,4\n")
     for source in ("X.npy", "X.csv"):
         with pytest.raises(InputError, match=r"new cannot be written: No space left on device$"):
-            encode(here / source, here / "new", *SIZES)
-    names = sorted(path.name for path in here.iterdir())
+            encode(directory / source, directory / "new", *SIZES)
+    names = sorted(path.name for path in directory.iterdir())
     assert names == ["X.csv", "X.npy", "complete", "store"]

@@ -1,4 +1,4 @@
-"""A matrix on disk to coded shards on disk: any L of them give it back."""
+"""Encode writes a matrix as coded shards, and any L of them give it back."""
 
 import json
 import os
@@ -26,15 +26,15 @@ X = RNG.standard_normal((20, 7))
 SHAPES = [(20, 6, 3), (21, 6, 3), (2, 5, 4), (1, 3, 2), (7, 4, 1), (9, 4, 4), (1, 1, 1)]
 
 
-def encoded(directory, matrix, machines, recovery, name="store", **options):
+def encode_and_open(directory, matrix, machines, recovery, name="store", **options):
     """Encode a matrix, and open the store."""
     np.save(directory / "X.npy", matrix)
     encode(directory / "X.npy", directory / name, machines, recovery, **options)
     return open_store(directory / name)
 
 
-def decoded(store, machines):
-    """X from the shards of these machines."""
+def decode_shards(store, machines):
+    """Decode X from the shards of these machines."""
     shards = np.array([store.shard(n) for n in machines], dtype=np.float64)
     rows = store.manifest.code.generator[[n - 1 for n in machines]]
     values = np.linalg.solve(rows, shards.reshape(len(machines), -1)).reshape(shards.shape)
@@ -43,7 +43,7 @@ def decoded(store, machines):
 
 
 def row_scales(store):
-    """The divisors of the rows of all parts of X, (L, R, 1)."""
+    """Return the divisors of the rows of all parts of X, of shape (L, R, 1)."""
     exponents = read_scaling(store.path, store.manifest).exponents
     if exponents is None:
         return np.ones((1, 1, 1))
@@ -66,32 +66,32 @@ def row_scales(store):
 )
 def test_a_store_has_a_dtype_for_each_dtype_of_x(tmp_path, source, dtype, stored, is_rounded):
     matrix = RNG.uniform(0, 100, (20, 7)).astype(source)
-    store = encoded(tmp_path, matrix, 5, 3, dtype=dtype)
+    store = encode_and_open(tmp_path, matrix, 5, 3, dtype=dtype)
     assert store.manifest.dtype == store.shard(1).dtype == stored
     assert store.manifest.rounded is is_rounded
-    error = np.abs(decoded(store, (1, 3, 5)) - matrix.astype(np.float64)).max()
+    error = np.abs(decode_shards(store, (1, 3, 5)) - matrix.astype(np.float64)).max()
     assert error <= 100 * np.finfo(stored).eps * float(matrix.max())
 
 
 @pytest.mark.parametrize(("rows", "machines", "recovery"), [*SHAPES, (40, 12, 5)])
 def test_any_l_shards_give_x_back(tmp_path, rows, machines, recovery):
     matrix = RNG.standard_normal((rows, 5))
-    store = encoded(tmp_path, matrix, machines, recovery)
+    store = encode_and_open(tmp_path, matrix, machines, recovery)
     bound = 1e-14 * store.manifest.code.conditioning.worst * np.abs(matrix).max()
     for chosen in islice(combinations(range(1, machines + 1), recovery), 100):
-        assert np.abs(decoded(store, chosen) - matrix).max() <= bound
+        assert np.abs(decode_shards(store, chosen) - matrix).max() <= bound
 
 
 @pytest.mark.parametrize("systematic", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_shard_is_its_row_of_the_generator_times_the_parts(tmp_path, family, systematic):
-    store = encoded(tmp_path, X, 6, 3, code=family, systematic=systematic, seed=5)
-    code, made = store.manifest.code, make_code(6, 3, family, systematic=systematic, seed=5)
+    store = encode_and_open(tmp_path, X, 6, 3, code=family, systematic=systematic, seed=5)
+    code, expected = store.manifest.code, make_code(6, 3, family, systematic=systematic, seed=5)
     entry = json.loads((store.path / "manifest.json").read_text())["code"]
     assert (entry["family"], entry["systematic"]) == (family, systematic)
-    assert np.array(entry["generator"]).tobytes() == made.generator.tobytes()
-    assert code.generator.tobytes() == made.generator.tobytes()
-    assert code.conditioning == made.conditioning
+    assert np.array(entry["generator"]).tobytes() == expected.generator.tobytes()
+    assert code.generator.tobytes() == expected.generator.tobytes()
+    assert code.conditioning == expected.conditioning
     parts = np.vstack([X, np.zeros((1, 7))]).reshape(3, 7, 7) / row_scales(store)
     shards = np.array([store.shard(n) for n in range(1, 7)])
     assert np.allclose(shards, np.einsum("nl,lrc->nrc", code.generator, parts), rtol=0, atol=1e-13)
@@ -100,13 +100,13 @@ def test_a_shard_is_its_row_of_the_generator_times_the_parts(tmp_path, family, s
 
 def test_the_manifest_describes_all_files(tmp_path):
     matrix = RNG.standard_normal((250, 150)).astype(np.float32)
-    store = encoded(tmp_path, matrix, 4, 2)
+    store = encode_and_open(tmp_path, matrix, 4, 2)
     files = contents(store.path, without="source.json")
-    copied = ["checksums-1.npy", "column-sizes.npy", "row-exponents.npy", "manifest.json"]
-    copies = [name.replace(".", ".copy.", 1) for name in copied]
+    originals = ["checksums-1.npy", "column-sizes.npy", "row-exponents.npy", "manifest.json"]
+    copies = [name.replace(".", ".copy.", 1) for name in originals]
     shards = [f"shard-000{n}.npy" for n in range(1, 5)]
-    assert sorted(files) == sorted([*copied, *copies, *shards])
-    assert [files[name] for name in copied] == [files[name] for name in copies]
+    assert sorted(files) == sorted([*originals, *copies, *shards])
+    assert [files[name] for name in originals] == [files[name] for name in copies]
     manifest = json.loads(files["manifest.json"])
     assert manifest["created_by"].startswith("cec_mpi ")
     expected = {"format": "cec_mpi store", "version": 2, "dtype": "float32", "rows_per_shard": 125}
@@ -138,17 +138,17 @@ def test_the_manifest_describes_all_files(tmp_path):
 )
 def test_bytes_do_not_depend_on_threads_pieces_or_memory(tmp_path, rows, columns, dtype, order):
     matrix = np.asarray(RNG.standard_normal((rows, columns)), dtype, order=order)
-    first = encoded(tmp_path, matrix, 6, 3, "first", block_bytes=1 << 12)
+    first = encode_and_open(tmp_path, matrix, 6, 3, "first", block_bytes=1 << 12)
     assert first.manifest.grid.count > 1 or columns == 1
     for name, options in {
         "pieces": {"runner": SmallPiecesRunner(threads=1), "memory": 200 << 20},
         "threads": {"runner": SmallPiecesRunner(threads=5)},
     }.items():
-        store = encoded(tmp_path, matrix, 6, 3, name, block_bytes=1 << 12, **options)
+        store = encode_and_open(tmp_path, matrix, 6, 3, name, block_bytes=1 << 12, **options)
         assert contents(store.path, without="source.json") == contents(
             first.path, without="source.json"
         )
-    assert np.allclose(decoded(first, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
+    assert np.allclose(decode_shards(first, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
 
 
 LIMIT = 192 << 20
@@ -161,7 +161,7 @@ before = {PEAK}
 cec_mpi.encode(X, sys.argv[1] + "/store", 6, 3, memory={LIMIT})
 print({PEAK} - before)
 """
-MAP = "np.lib.format.open_memmap(path, 'w+', np.float32, "  # of zeros, without space on disk
+MAP = "np.lib.format.open_memmap(path, 'w+', np.float32, "  # zeros, which take up no disk space
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_memory_stays_below_its_limit(tmp_path, make):
 # --- errors -------------------------------------------------------------------------------
 
 
-def changed(row, column, value, dtype):
+def with_entry(row, column, value, dtype):
     matrix = X.astype(dtype)
     matrix[row, column] = value
     return matrix
@@ -192,7 +192,7 @@ def changed(row, column, value, dtype):
 @pytest.mark.parametrize(
     ("matrix", "options", "error", "message"),
     [
-        (changed(7, 2, np.inf, "f4"), {}, InputError, r"X\.npy holds inf at row 7, column 2 "),
+        (with_entry(7, 2, np.inf, "f4"), {}, InputError, r"X\.npy holds inf at row 7, column 2 "),
         (np.full((6, 2), 1.7e308), {"scaling": "none"}, InputError, "has numbers too large"),
         (X, {"memory": 64 << 20}, InputError, r"memory 64M is too small, expected at least \d+M"),
         (
@@ -205,7 +205,7 @@ def changed(row, column, value, dtype):
 )
 def test_bad_numbers_and_options_leave_no_files(tmp_path, matrix, options, error, message):
     with pytest.raises(error, match=message):
-        encoded(tmp_path, matrix, **{"machines": 6, "recovery": 3} | options)
+        encode_and_open(tmp_path, matrix, **{"machines": 6, "recovery": 3} | options)
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
 
@@ -220,7 +220,7 @@ def test_bad_numbers_and_options_leave_no_files(tmp_path, matrix, options, error
     ids=["store", "directory", "file", "dangling link"],
 )
 @pytest.mark.parametrize("options", [{"recovery": 2}, {"copies": 2}], ids=str)
-def test_an_existing_name_stays(tmp_path, occupy, options):
+def test_existing_files_and_directories_are_not_replaced(tmp_path, occupy, options):
     occupy(tmp_path / "store")
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
     with pytest.raises(InputError, match="store exists already: choose another name"):

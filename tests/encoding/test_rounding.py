@@ -74,7 +74,7 @@ CASES = [(name, {"recovery": 2}) for name in MAKERS]
 
 @pytest.mark.filterwarnings("ignore:.* is sparse")
 @pytest.mark.parametrize(("name", "options"), [*CASES, ("sparse array", {}), ("mtx", {})])
-def test_one_warning_with_count_and_error(name, options, tmp_path):
+def test_rounded_numbers_cause_one_warning_with_count_and_error(name, options, tmp_path):
     X = np.zeros((40, 3), np.int64)
     X[0, 0], X[39, 2] = 5, BIG
     source = MAKERS[name](tmp_path, X)
@@ -106,7 +106,7 @@ def test_decode_states_whether_copies_are_rounded(number, content, tmp_path, cal
 
 
 @pytest.mark.parametrize("number", [7, BIG])
-def test_a_store_of_columns_of_several_dtypes_is_rounded_only_if_a_number_was(number, tmp_path):
+def test_a_store_of_a_frame_is_rounded_only_if_a_number_was(number, tmp_path):
     frame = pd.DataFrame({"id": [number, 5], "value": [1.5, 2.5]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

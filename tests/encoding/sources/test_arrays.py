@@ -1,4 +1,4 @@
-"""X from the memory of a program: arrays, frames and sparse matrices of other libraries."""
+"""X in the memory of a program: arrays, frames and sparse matrices of other libraries."""
 
 import re
 
@@ -23,8 +23,8 @@ X = np.random.default_rng(0).standard_normal((203, 7))
 NAMES = tuple("abcdefg")
 
 
-class Rows:
-    """The smallest interface of an array: a shape, a dtype, and slices of rows."""
+class RowArray:
+    """An array with the smallest interface: a shape, a dtype, and slices of rows."""
 
     def __init__(self, values, shape=None, dtype=None):
         self.values = values
@@ -36,8 +36,8 @@ class Rows:
         return self.values[rows]
 
 
-class Failing(Rows):
-    """Raises an error after the first rows."""
+class FailingArray(RowArray):
+    """An array that raises an error after the first rows."""
 
     def __init__(self, values, error):
         super().__init__(values)
@@ -59,14 +59,14 @@ def memmap(directory):
     return np.load(directory / "X.npy", mmap_mode="r")
 
 
-def with_holes(_):
+def strided_array(_):
     wide = np.zeros((406, 21))
     wide[::2, ::3] = X
     wide.flags.writeable = False
     return wide[::2, ::3]
 
 
-def in_netcdf(directory):
+def netcdf_array(directory):
     xarray.Dataset({"x": (("t", "s"), X)}).to_netcdf(directory / "X.nc", engine="scipy")
     return xarray.open_dataset(directory / "X.nc", engine="scipy")["x"]
 
@@ -74,25 +74,25 @@ def in_netcdf(directory):
 MAKERS = {
     "ndarray": lambda _: X,
     "Fortran order": lambda _: np.asfortranarray(X),
-    "not contiguous, read-only": with_holes,
+    "not contiguous, read-only": strided_array,
     "big-endian": lambda _: X.astype(">f8"),
     "memmap": memmap,
     "masked array without masked entries": lambda _: np.ma.masked_array(X, mask=False),
     "h5py": h5py_dataset,
     "zarr": lambda directory: zarr.create_array(directory / "X.zarr", data=X, chunks=(50, 4)),
-    "rows by slices": lambda _: Rows(X),
+    "rows by slices": lambda _: RowArray(X),
     "dask": lambda _: dask.array.from_array(X, chunks=(50, 4)),
     "dask, uneven": lambda _: dask.array.from_array(X, chunks=((1, 0, 150, 52), (7,))),
     "pandas": lambda _: pandas.DataFrame(X),
     "xarray": lambda _: xarray.DataArray(X, dims=("time", "place")),
     "xarray, dask": lambda _: xarray.DataArray(X, dims=("a", "b")).chunk({"a": 30}),
-    "xarray, a file": in_netcdf,
+    "xarray, a file": netcdf_array,
     "csr": lambda _: scipy.sparse.csr_array(X),
     "coo": lambda _: scipy.sparse.coo_array(X),
 }
 
 
-def shards(store):
+def read_shards(store):
     return [file.read_bytes() for file in sorted(store.glob("shard-*.npy"))]
 
 
@@ -102,7 +102,7 @@ def test_every_array_gives_the_store_of_a_file(tmp_path, make):
     np.save(tmp_path / "file.npy", X)
     encode(tmp_path / "file.npy", tmp_path / "expected", 5, 3)
     encode(make(tmp_path), tmp_path / "store", 5, 3)
-    assert shards(tmp_path / "store") == shards(tmp_path / "expected")
+    assert read_shards(tmp_path / "store") == read_shards(tmp_path / "expected")
     manifests = [(tmp_path / name / "manifest.json").read_bytes() for name in ("store", "expected")]
     assert manifests[0] == manifests[1]
 
@@ -187,13 +187,13 @@ def test_each_dask_chunk_is_computed_once_by_the_chosen_scheduler(tmp_path):
 # --- bad input ----------------------------------------------------------------------------
 
 
-def changed(row, column, value, dtype=float):
+def with_entry(row, column, value, dtype=float):
     matrix = X.astype(dtype)
     matrix[row, column] = value
     return matrix
 
 
-def in_closed_file():
+def closed_dataset():
     with h5py.File("closed.h5", "w", driver="core", backing_store=False) as file:
         return file.create_dataset("m", data=X)
 
@@ -209,7 +209,7 @@ DASK = dask.array.from_array(X, chunks=50)
 FRAME = pandas.DataFrame({"a": [1.0, 2, 3], "b": pandas.array([1, None, 3], "Int64")})
 
 
-class Torch:
+class TorchTensor:
     shape, dtype = (3, 3), "torch.float32"
 
 
@@ -227,16 +227,25 @@ BAD = {
         r"the DataFrame has columns without numbers, 'b' \(.*\), 'day' \(datetime64.*\): "
         r"leave them out with X\.drop\(columns=\.\.\.\)",
     ),
-    "NaN": (changed(150, 3, np.nan), r"the ndarray holds nan at row 150, column 3 \(counted f"),
-    "too large": (Rows(changed(9, 6, 1e300)), r"1e\+300 at row 9, column 6 .*the range of float32"),
+    "NaN": (with_entry(150, 3, np.nan), r"the ndarray holds nan at row 150, column 3 \(counted f"),
+    "too large": (
+        RowArray(with_entry(9, 6, 1e300)),
+        r"1e\+300 at row 9, column 6 .*the range of float32",
+    ),
     "a missing number": (FRAME, r"holds nan at row 1, column 1 \(counted from 0\), 'b', expected"),
     "masked": (np.ma.masked_equal(X, X[99, 4]), r"is masked at row 99, column 4 .*X\.filled\(0\)"),
-    "a closed file": (in_closed_file(), r"X, a h5py.*Dataset, cannot be read: "),
+    "a closed file": (closed_dataset(), r"X, a h5py.*Dataset, cannot be read: "),
     "unknown chunks": (DASK[DASK[:, 0] > 0], r"of unknown size, .*X\.compute_chunk_sizes\(\)"),
-    "a shape without numbers": (Rows(X, shape=(None, 7)), r"has shape \(None, 7\), expected num"),
-    "a dtype of torch": (Torch(), r"has dtype torch\.float32, expected a NumPy dtype"),
-    "fewer rows": (Rows(X, shape=(300, 7)), r"shape .* from row \d+ on, expected \(\d+, 7\)"),
-    "wrong dtype": (Rows(X, dtype=np.dtype("f4")), r"returned float64 at row \d+, expected its"),
+    "a shape without numbers": (
+        RowArray(X, shape=(None, 7)),
+        r"has shape \(None, 7\), expected num",
+    ),
+    "a dtype of torch": (TorchTensor(), r"has dtype torch\.float32, expected a NumPy dtype"),
+    "fewer rows": (RowArray(X, shape=(300, 7)), r"shape .* from row \d+ on, expected \(\d+, 7\)"),
+    "wrong dtype": (
+        RowArray(X, dtype=np.dtype("f4")),
+        r"returned float64 at row \d+, expected its",
+    ),
     "wrong chunks": (
         DASK.map_blocks(lambda block: block[:-1], dtype=float),
         r"the dask Array returned shape \(49, 7\) for 50 rows",
@@ -245,7 +254,7 @@ BAD = {
         DASK.map_blocks(lambda block: 1 / 0, dtype=float, meta=np.empty((0, 0))),
         "the dask Array cannot be computed, rows 0 to 49: ZeroDivisionError",
     ),
-    "an error": (Failing(X, OSError("broken")), r"read, rows \d+ to \d+: OSError: broken"),
+    "an error": (FailingArray(X, OSError("broken")), r"read, rows \d+ to \d+: OSError: broken"),
 }
 
 
@@ -266,14 +275,14 @@ def test_bad_arrays_are_named_and_leave_no_files(tmp_path, name):
 
 
 def test_an_interrupted_encode_of_an_array_leaves_no_files(tmp_path):
-    array = Failing(X, KeyboardInterrupt())
+    array = FailingArray(X, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         encode_blocks(array, tmp_path / "store", 5, 3, runner=SmallPiecesRunner())
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_an_encode_of_an_array_is_resumed_from_the_start(tmp_path):
+def test_a_resumed_encode_of_an_array_starts_over(tmp_path):
     store = tmp_path / "store"
     run_until_death(lambda: encode(X, store, 5, 3, runner=DyingRunner()))
     command = f"cec_mpi.encode(X, '{store}', machines=5, recovery=3, resume=True)"
@@ -287,7 +296,7 @@ def test_an_encode_of_an_array_is_resumed_from_the_start(tmp_path):
             encode(source, store, machines, 3, resume=True)
     encode(X, store, 5, 3, resume=True)
     encode(X, tmp_path / "expected", 5, 3)
-    assert shards(store) == shards(tmp_path / "expected")
+    assert read_shards(store) == read_shards(tmp_path / "expected")
     message = "is complete, but may have been made from another version of the ndarray"
     with pytest.raises(InputError, match=message):
         encode(X, store, 5, 3, resume=True)

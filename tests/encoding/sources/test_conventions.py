@@ -26,7 +26,7 @@ def hdf5(directory, data=X, **attributes):
     return directory / "x.he5"
 
 
-def zarr_of(version):
+def zarr_writer(version):
     def write(directory, data=X, **attributes):
         path = directory / f"x{version}.zarr"
         values = {name: np.asarray(value).tolist() for name, value in attributes.items()}
@@ -36,16 +36,16 @@ def zarr_of(version):
     return write
 
 
-writers = pytest.mark.parametrize("write", [hdf5, zarr_of(2), zarr_of(3)])
+writers = pytest.mark.parametrize("write", [hdf5, zarr_writer(2), zarr_writer(3)])
 
 
 def read(path, **options):
-    """X in a file as encode reads it."""
+    """Return X of a file as encode reads it."""
     return read_matrix(path, **options)[1]
 
 
 def read_array(array, **options):
-    """X of an object as encode reads it."""
+    """Return X of an object as encode reads it."""
     source = open_array(array, EncodeOptions(**options))
     out = np.empty(source.shape)
     source.read(0, source.shape[0], 0, source.shape[1], out)
@@ -90,7 +90,7 @@ def test_attributes_without_effect_are_accepted(tmp_path, write):
     assert np.array_equal(read(path, decode_cf=True), X)
 
 
-I2 = np.array([[1, 2, 3]], "i2")
+INT16 = np.array([[1, 2, 3]], "i2")
 UNSIGNED = {"_Unsigned": "true"}
 
 
@@ -107,13 +107,13 @@ UNSIGNED = {"_Unsigned": "true"}
             [[1, 254, np.nan]],
         ),
         (np.array([[0.1, -9999.9]], "f4"), {"missing_value": -9999.9}, [[0.1, np.nan]]),
-        (I2, {"_FillValue": 2, "missing_value": [3, 9]}, [[1, np.nan, np.nan]]),
-        (I2, {"_FillValue": 1e30}, [[1, 2, 3]]),
-        (I2, {"valid_range": np.array([2, 3], "i2")}, [[np.nan, 2, 3]]),
-        (I2, {"valid_max": 2, "scale_factor": 10.0}, [[10, 20, np.nan]]),
-        (I2, {"valid_min": 15.0, "scale_factor": 10.0}, [[np.nan, 20, 30]]),  # of decoded numbers
+        (INT16, {"_FillValue": 2, "missing_value": [3, 9]}, [[1, np.nan, np.nan]]),
+        (INT16, {"_FillValue": 1e30}, [[1, 2, 3]]),
+        (INT16, {"valid_range": np.array([2, 3], "i2")}, [[np.nan, 2, 3]]),
+        (INT16, {"valid_max": 2, "scale_factor": 10.0}, [[10, 20, np.nan]]),
+        (INT16, {"valid_min": 15.0, "scale_factor": 10.0}, [[np.nan, 20, 30]]),  # decoded limit
         (np.array([[2**24 + 1, 2]], "i4"), {"scale_factor": np.float32(2)}, [[2**25 + 2, 4]]),
-        (I2, {"scale_factor": b"0.25"}, [[0.25, 0.5, 0.75]]),
+        (INT16, {"scale_factor": b"0.25"}, [[0.25, 0.5, 0.75]]),
     ],
 )
 def test_numbers_are_decoded_by_the_cf_conventions(tmp_path, data, attributes, expected):
@@ -137,7 +137,7 @@ def test_integers_that_decoding_rounds_are_counted(tmp_path, missing):
         ({"_FillValue": -1.0}, r"_FillValue \(-1\.0\)"),
     ],
 )
-def test_zarr_arrays_of_xarray_are_decoded_like_by_xarray(tmp_path, encoding, message, version):
+def test_zarr_arrays_are_decoded_as_xarray_decodes_them(tmp_path, encoding, message, version):
     dataset = xarray.Dataset({"x": (("t", "s"), np.where(X == 3, np.nan, X))})
     dataset.to_zarr(
         tmp_path / "x.zarr", encoding={"x": encoding}, zarr_format=version, consolidated=False
@@ -166,14 +166,14 @@ def test_objects_are_decoded_like_files(tmp_path):
     with h5py.File(hdf5(tmp_path, data, **PACKED)) as file:
         for name, source in {
             "h5py": file["x"],
-            "zarr": zarr.open(zarr_of(3)(tmp_path, data, **PACKED), mode="r"),
+            "zarr": zarr.open(zarr_writer(3)(tmp_path, data, **PACKED), mode="r"),
             "xarray": array,
             "xarray with Dask": array.chunk({"a": 2}),
         }.items():
             with pytest.raises(InputError, match=r"scale_factor \(0\.5\)"):
                 encode(source, tmp_path / name, 3, 2)
-            made = encode(source, tmp_path / name, 3, 2, decode_cf=True)
-            assert made.dtype == "float64"
+            manifest = encode(source, tmp_path / name, 3, 2, decode_cf=True)
+            assert manifest.dtype == "float64"
             if "Dask" not in name:
                 assert np.array_equal(read_array(source, decode_cf=True), X / 2 - 3)
                 assert np.array_equal(read_array(source, raw_values=True), X)
@@ -183,7 +183,7 @@ def test_arrays_that_xarray_has_decoded_are_not_decoded_again():
     limits = {"valid_range": np.array([0, 12], "i2")}
     packed = xarray.Dataset({"x": (("a", "b"), X.astype("i2"), PACKED | limits)})
     decoded = xarray.decode_cf(packed)["x"]
-    assert "valid_range" in decoded.attrs  # of stored numbers
+    assert "valid_range" in decoded.attrs  # limits of stored numbers
     assert np.array_equal(read_array(decoded), X / 2 - 3)
 
 
@@ -196,7 +196,7 @@ def test_decoding_needs_xarray(tmp_path, monkeypatch):
 # --- missing parts ------------------------------------------------------------------------
 
 
-def virtual(directory, source="parts.h5", name="d", rows=4, stored=4):
+def virtual_dataset(directory, source="parts.h5", name="d", rows=4, stored=4):
     if source == "parts.h5":
         with h5py.File(directory / source, "w") as file:
             file["d"] = X[:stored]
@@ -208,7 +208,7 @@ def virtual(directory, source="parts.h5", name="d", rows=4, stored=4):
 
 
 def test_a_virtual_dataset_is_read_from_its_sources(tmp_path):
-    path = virtual(tmp_path)
+    path = virtual_dataset(tmp_path)
     assert np.array_equal(read(path), X)
     before = open_source(path).stamps
     with h5py.File(tmp_path / "parts.h5", "a") as file:
@@ -229,7 +229,7 @@ def test_a_virtual_dataset_is_read_from_its_sources(tmp_path):
     ],
 )
 def test_a_virtual_dataset_needs_its_sources(tmp_path, options, message):
-    path = virtual(tmp_path, **options)
+    path = virtual_dataset(tmp_path, **options)
     with pytest.raises(InputError, match=rf"virtual\.h5::/x is a virtual dataset, .*{message}"):
         open_source(path)
     with h5py.File(path) as file, pytest.raises(InputError, match=message):
@@ -281,7 +281,7 @@ def test_missing_parts_of_hdf5_are_counted(tmp_path):
     assert np.array_equal(read(f"{tmp_path}/x.h5::/w"), X)
 
 
-def test_the_fill_value_of_netcdf_is_missing(tmp_path):
+def test_the_fill_value_of_netcdf_marks_missing_values(tmp_path):
     value = 9.969209968386869e36
     with h5py.File(tmp_path / "x.nc", "w") as file:
         dataset = file.create_dataset("x", (3, 3), "f4", chunks=(1, 3), fillvalue=value)
@@ -320,7 +320,7 @@ def matlab(directory, data=X.T, matlab_class="double", name="x", **attributes):
     ("matlab_class", "data"),
     [("double", X), ("int16", X.astype("i2")), ("logical", (X > 4).astype("u1"))],
 )
-def test_arrays_of_matlab_have_their_shape_in_matlab(tmp_path, matlab_class, data):
+def test_matlab_arrays_keep_their_shape(tmp_path, matlab_class, data):
     path = matlab(tmp_path, data.T, matlab_class)
     assert np.array_equal(read(path), data)
     with pytest.warns(UserWarning, match="written column by column: X is 4 x 3, as in MATLAB"):
@@ -329,7 +329,7 @@ def test_arrays_of_matlab_have_their_shape_in_matlab(tmp_path, matlab_class, dat
         assert np.array_equal(read_array(file["x"]), data)
 
 
-def test_arrays_of_octave_have_their_shape_in_octave(tmp_path):
+def test_octave_arrays_keep_their_shape(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         group = file.create_group("a")
         group.attrs["OCTAVE_NEW_FORMAT"] = np.uint8(1)
@@ -381,8 +381,8 @@ def test_a_filter_that_is_not_installed_is_named(tmp_path):
     properties.set_filter(33333, h5py.h5z.FLAG_OPTIONAL)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         space = h5py.h5s.create_simple(X.shape)
-        made = h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(X.dtype), space, properties)
-        made.write_direct_chunk((0, 0), X.tobytes())
+        dataset = h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(X.dtype), space, properties)
+        dataset.write_direct_chunk((0, 0), X.tobytes())
     with pytest.raises(InputError, match=r"filter 33333, which is not installed: .* hdf5plugin"):
         open_source(tmp_path / "x.h5")
 
@@ -395,7 +395,7 @@ def test_a_broken_link_is_named(tmp_path):
         open_source(f"{path}::/away")
 
 
-def test_an_enumeration_has_codes_instead_of_numbers(tmp_path):
+def test_an_enumeration_is_refused_unless_raw_values_are_chosen(tmp_path):
     dtype = h5py.enum_dtype({"clear": 0, "cloud": 1, "nodata": 255}, basetype="u1")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=np.array([[0, 1], [255, 1]], "u1"), dtype=dtype)
@@ -406,7 +406,7 @@ def test_an_enumeration_has_codes_instead_of_numbers(tmp_path):
     assert np.array_equal(read(f"{tmp_path}/x.h5::/flags"), X > 4)
 
 
-def test_one_of_a_sparse_and_a_dense_matrix_must_be_chosen(tmp_path):
+def test_a_file_with_a_sparse_and_a_dense_matrix_needs_a_choice(tmp_path):
     with h5py.File(tmp_path / "x.h5ad", "w") as file:
         for name in ("data", "indices", "indptr"):
             file[f"X/{name}"] = [0]

@@ -86,16 +86,16 @@ READ_ONCE = ("csv", "csv with CR LF", "tsv", "matrix market")
 
 
 @dataclass
-class Package:
-    """A source for another process."""
+class Message:
+    """A message that sends a source to another process."""
 
     source: Source
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if name not in READ_ONCE])
 def test_any_process_can_read_any_rectangle(tmp_path, name):
-    packed = pack_fields(Package(open_source(WRITERS[name](tmp_path))))
-    source = unpack_fields(packed, Package).source
+    packed = pack_fields(Message(open_source(WRITERS[name](tmp_path))))
+    source = unpack_fields(packed, Message).source
     assert source.shape == X.shape
     assert source.dtype.newbyteorder("=") == X.dtype
     for start, stop, left, right in ((0, 203, 0, 7), (63, 65, 2, 5), (99, 160, 0, 7)):
@@ -105,7 +105,7 @@ def test_any_process_can_read_any_rectangle(tmp_path, name):
             assert np.array_equal(out, X[start:stop, left:right].astype(dtype))
 
 
-def decoded(store):
+def decode_matrix(store):
     decode(store, f"{store}.npy")
     return np.load(f"{store}.npy")
 
@@ -114,21 +114,21 @@ def test_raw_binary_needs_a_shape_and_a_dtype(tmp_path):
     path = tmp_path / "X.bin"
     X.tofile(path)
     encode(path, tmp_path / "store", 5, 3, shape=(203, 7), dtype="float64")
-    assert np.allclose(decoded(tmp_path / "store"), X, rtol=0, atol=1e-14)
+    assert np.allclose(decode_matrix(tmp_path / "store"), X, rtol=0, atol=1e-14)
     encode(path, tmp_path / "half", 5, 3, shape=(203, 7), input_dtype="<f8", dtype="float32")
-    assert decoded(tmp_path / "half").dtype == np.float32
+    assert decode_matrix(tmp_path / "half").dtype == np.float32
     (X * 100).astype(">i2").tofile(path)
     _, out = read_matrix(path, shape=(203, 7), input_dtype=">i2")
     assert np.array_equal(out, (X * 100).astype(">i2"))
 
 
-def test_a_wide_table(tmp_path):
+def test_a_wide_table_is_read(tmp_path):
     wide = np.arange(300_000.0).reshape(3, 100_000)
     (tmp_path / "t.csv").write_text("\n".join(",".join(map(repr, row)) for row in wide.tolist()))
     assert np.array_equal(read_matrix(tmp_path / "t.csv")[1], wide)
 
 
-def shards(store):
+def read_shards(store):
     return [path.read_bytes() for path in sorted(store.glob("shard-*"))]
 
 
@@ -136,7 +136,7 @@ def shards(store):
 def test_every_format_gives_the_store_of_an_array(tmp_path, write):
     encode(X, tmp_path / "expected", 3, 2)
     encode(write(tmp_path), tmp_path / "store", 3, 2)
-    assert shards(tmp_path / "store") == shards(tmp_path / "expected")
+    assert read_shards(tmp_path / "store") == read_shards(tmp_path / "expected")
 
 
 # --- files that change --------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_file_that_is_truncated_while_it_is_read_is_named(tmp_path, order):
 # --- bad input ----------------------------------------------------------------------------
 
 
-def write(name, content):
+def file_with(name, content):
     def make(directory):
         path = directory / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -184,7 +184,7 @@ def write(name, content):
     return make
 
 
-def in_hdf5(name="", **datasets):
+def hdf5_with(name="", **datasets):
     def make(directory):
         with h5py.File(directory / "X.h5", "w") as file:
             for dataset, data in datasets.items():
@@ -199,7 +199,7 @@ def uneven_parts(directory):
     return directory / "parts"
 
 
-def directory_of(**files):
+def directory_with(**files):
     def make(directory):
         (directory / "parts").mkdir()
         for name, content in files.items():
@@ -216,34 +216,34 @@ def archive(directory):
 
 MARKET = "%%MatrixMarket matrix array"
 BAD = {
-    "no matrices": (in_hdf5(v=X[0]), r"X\.h5 has no matrix$"),
-    "two matrices": (in_hdf5(a=X, b=X), r"has 2 matrices \(/a, /b\): choose one with .*::/NAME"),
-    "no such dataset": (in_hdf5("::/b", a=X), r"X\.h5 has no dataset /b, expected one of /a"),
+    "no matrices": (hdf5_with(v=X[0]), r"X\.h5 has no matrix$"),
+    "two matrices": (hdf5_with(a=X, b=X), r"has 2 matrices \(/a, /b\): choose one with .*::/NAME"),
+    "no such dataset": (hdf5_with("::/b", a=X), r"X\.h5 has no dataset /b, expected one of /a"),
     "a group": (lambda d: f"{hdf5(d)}::/group", r"::/group is a group"),
     "one colon": (lambda d: f"{hdf5(d)}:/vector", r"does not exist: expected .*h5::/vector$"),
     "a vector": (lambda d: f"{hdf5(d)}::/vector", r"shape \(7,\), expected \(rows, c"),
-    "no hdf5": (write("X.h5", "hello"), r"X\.h5 cannot be read: "),
+    "no hdf5": (file_with("X.h5", "hello"), r"X\.h5 cannot be read: "),
     "no zarr array": (lambda d: f"{zarr_group(d)}::/b", r"has no array /b"),
-    "a damaged zarr": (directory_of(zarr="{"), r"parts cannot be read: "),
-    "an empty directory": (directory_of(), r"contains neither \.npy files nor a Zarr array"),
-    "a store": (directory_of(manifest="{}"), r"is a store, expected a matrix \(cec-mpi decode"),
+    "a damaged zarr": (directory_with(zarr="{"), r"parts cannot be read: "),
+    "an empty directory": (directory_with(), r"contains neither \.npy files nor a Zarr array"),
+    "a store": (directory_with(manifest="{}"), r"is a store, expected a matrix \(cec-mpi decode"),
     "uneven parts": (uneven_parts, r"part-99\.npy has shape \(3, 8\), expected .*\(1, 7\)"),
     "two arrays": (
-        lambda d: write("Y.npy", 2 * npy(d).read_bytes())(d),
+        lambda d: file_with("Y.npy", 2 * npy(d).read_bytes())(d),
         r"Y\.npy has 11496 bytes after its first array, of shape \(203, 7\)",
     ),
     "an archive": (archive, r"X\.npz is an archive of arrays.*expected one array \(\.npy\)"),
     "longer lines after 6 MB": (
-        write("a.csv", f"{1:0400},2\n" * 15_000 + "1,2,3\n" * 7_000),
+        file_with("a.csv", f"{1:0400},2\n" * 15_000 + "1,2,3\n" * 7_000),
         r"a\.csv: line 15001 has 3 columns, but line 1 has 2",
     ),
-    "only a header": (write("a.csv", "a,b\n"), "has no rows of numbers"),
-    "no market": (write("c.mtx", "hello\n"), r"c\.mtx: line 1 is 'hello', expected %%"),
+    "only a header": (file_with("a.csv", "a,b\n"), "has no rows of numbers"),
+    "no market": (file_with("c.mtx", "hello\n"), r"c\.mtx: line 1 is 'hello', expected %%"),
     "a truncated market": (
-        write("c.mtx", f"{MARKET} real general\n3 1\n1\n2\n"),
+        file_with("c.mtx", f"{MARKET} real general\n3 1\n1\n2\n"),
         r"c\.mtx has 2 entries, but its header states 3",
     ),
-    "an unknown format": (write("c.dat", "1 2 3"), r"c\.dat has an unknown format"),
+    "an unknown format": (file_with("c.dat", "1 2 3"), r"c\.dat has an unknown format"),
 }
 
 

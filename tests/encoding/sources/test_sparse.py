@@ -1,4 +1,4 @@
-"""Sparse matrices that become stores: all sources give the same store, bad ones leave nothing."""
+"""Sparse matrices become stores: all sources give the same store, bad input leaves no files."""
 
 import gzip
 import os
@@ -22,18 +22,18 @@ X = random_sparse(60, 17)
 TALL = random_sparse(3000, 5000, 0.001)  # of more than one slice
 
 
-def market(path, X):
+def write_market(path, X):
     mmwrite(path, X, precision=17)
     return str(path)
 
 
-def zipped(path, X):
+def write_gzipped(path, X):
     compressed = path.with_name(f"{path.name}.gz")
-    compressed.write_bytes(gzip.compress(Path(market(path, X)).read_bytes()))
+    compressed.write_bytes(gzip.compress(Path(write_market(path, X)).read_bytes()))
     return str(compressed)
 
 
-def saved(path, X):
+def save_npz(path, X):
     sp.save_npz(path, X)
     return str(path)
 
@@ -42,8 +42,8 @@ SOURCES = {
     "csr": lambda d, X: X,
     **{form: lambda d, X, form=form: X.asformat(form) for form in ("csc", "coo", "lil", "dok")},
     "slices": lambda d, X: SlicedArray(X, lambda rows: X[rows].tocsc()),
-    "csr.npz": lambda d, X: saved(d / "X.npz", X),
-    "coo.npz": lambda d, X: saved(d / "X.npz", X.tocoo()),
+    "csr.npz": lambda d, X: save_npz(d / "X.npz", X),
+    "coo.npz": lambda d, X: save_npz(d / "X.npz", X.tocoo()),
     "big-endian.npz": lambda d, X: write_npz(
         d / "X.npz", X, data=X.data.astype(X.dtype.newbyteorder(">"))
     ),
@@ -51,8 +51,8 @@ SOURCES = {
     "the only group": lambda d, X: write_group(d / "X.h5ad", X).partition("::")[0],
     "csc.h5": lambda d, X: write_group(d / "X.h5", X.tocsc(), np.bytes_("csc_matrix")),
     "without encoding": lambda d, X: write_group(d / "X.h5", X, None),
-    "mtx": lambda d, X: market(d / "X.mtx", X),
-    "mtx.gz": lambda d, X: zipped(d / "X.mtx", X),
+    "mtx": lambda d, X: write_market(d / "X.mtx", X),
+    "mtx.gz": lambda d, X: write_gzipped(d / "X.mtx", X),
 }
 
 
@@ -76,7 +76,7 @@ def test_pieces_give_the_same_store(tmp_path, monkeypatch):
         assert contents(tmp_path / name) == contents(tmp_path / "expected")
 
 
-def decoded(source, directory, **options):
+def round_trip(source, directory, **options):
     """Encode a matrix with two copies by default, and decode the store."""
     options = options or {"copies": 2}
     store, name = directory / f"{next(iter(options))}", "npz" if "copies" in options else "npy"
@@ -101,8 +101,8 @@ def coordinates(field, *lines):
     return mtx(*lines, head=f"%%MatrixMarket matrix coordinate {field}")
 
 
-def npz(matrix=X, form="csr", **changed):
-    return lambda d: write_npz(d / "X.npz", matrix, form, **changed)
+def npz(matrix=X, form="csr", **replaced):
+    return lambda d: write_npz(d / "X.npz", matrix, form, **replaced)
 
 
 def in_memory(matrix):
@@ -118,8 +118,8 @@ def unsorted_csr():
 
 
 COO, HALF = X.tocoo(), X.data.astype("f2")
-AT = np.array([2, 0, 2, 2, 0]), np.array([1, 3, 0, 1, 3])
-REPEATED = sp.coo_array((np.array([1.0, 2, 4, 8, 16]), AT), shape=(4, 5))
+POSITIONS = np.array([2, 0, 2, 2, 0]), np.array([1, 3, 0, 1, 3])
+REPEATED = sp.coo_array((np.array([1.0, 2, 4, 8, 16]), POSITIONS), shape=(4, 5))
 WHOLE = (abs(X) * 10).astype(int)
 COMMENTS = ["% N\xf6rlund", "  % indented", "", "2 2 2", "% here", "1 1 3", "2 2 4 % too"]
 NUMBERS = {
@@ -157,31 +157,31 @@ NUMBERS = {
 def test_numbers_are_read_for_copies_and_for_codes(name, tmp_path):
     make, expected = NUMBERS[name]
     source = make(tmp_path)
-    copies = decoded(source, tmp_path, copies=2)
+    copies = round_trip(source, tmp_path, copies=2)
     assert copies.has_canonical_format
     assert copies.dtype == (np.float32 if "float16" in name else np.float64)
     np.testing.assert_array_equal(copies.toarray(), expected)
-    code = decoded(source, tmp_path, recovery=1)
+    code = round_trip(source, tmp_path, recovery=1)
     np.testing.assert_allclose(code, expected, rtol=1e-6 if "float16" in name else 1e-14)
     if name == "unsorted":
         assert source.indices.tolist() == [2, 0, 2, 0]  # arrays of the caller are not changed
 
 
-def test_stored_zeros_stay(tmp_path):
+def test_stored_zeros_are_kept(tmp_path):
     matrix = sp.csr_array((np.array([0.0, 3.0]), np.array([0, 2]), np.array([0, 1, 2])))
-    assert decoded(matrix, tmp_path).nnz == 2
+    assert round_trip(matrix, tmp_path).nnz == 2
 
 
 # --- bad input ----------------------------------------------------------------------------
 
 
-def changed(array, index, value):
+def with_entry(array, index, value):
     array = np.array(array)
     array[index] = value
     return array
 
 
-def truncated(path):
+def truncate(path):
     file = path.partition("::")[0]
     os.truncate(file, Path(file).stat().st_size // 2)
     return path
@@ -202,7 +202,7 @@ def dense(write, name):
     return lambda d: write(d / name, X.toarray()) or str(d / name)
 
 
-def slices(read, matrix=X):
+def sliced(read, matrix=X):
     return in_memory(SlicedArray(matrix, read))
 
 
@@ -211,7 +211,7 @@ def repeated(value, dtype):
 
 
 HUGE = np.longdouble("1e400")
-NAN, INF = changed(X.data, 3, np.nan), changed(X.data, 3, -np.inf)
+NAN, INF = with_entry(X.data, 3, np.nan), with_entry(X.data, 3, -np.inf)
 ROW, COLUMN = (int(index[3]) for index in X.tocoo().coords)
 COMPLEX = "complex numbers (complex128), which are not supported"
 SYM, SKEW = "real symmetric", "real skew-symmetric"
@@ -226,11 +226,11 @@ BAD = {
     "beyond float64": (npz(data=np.full(X.nnz, HUGE)), "has numbers that float64 cannot hold"),
     "complex": (in_memory(X * 1j), COMPLEX),
     "complex h5": (h5(data=X.data * 1j), COMPLEX),
-    "pointers beyond the end": (h5(indptr=changed(X.indptr, -1, 10**6)), POINTERS),
+    "pointers beyond the end": (h5(indptr=with_entry(X.indptr, -1, 10**6)), POINTERS),
     "few indices": (h5(indices=X.indices[:-3]), "expected an index for each value"),
     "no shape h5": (h5(shape=None), "has no attribute shape"),
     "another encoding h5": (h5(X, "array"), "holds array: expected csr"),
-    "a truncated h5": (lambda d: truncated(write_group(d / "X.h5", X)), "cannot be read"),
+    "a truncated h5": (lambda d: truncate(write_group(d / "X.h5", X)), "cannot be read"),
     "another group": (
         lambda d: write_group(d / "X.h5ad", X).replace("::/X", "::/raw"),
         "raw is not a sparse matrix (a group with data, indices and indptr); expected one of ",
@@ -241,21 +241,24 @@ BAD = {
     "dense": (in_memory(X.toarray()), "a dense X needs a recovery threshold (recovery=L)"),
     "dense npz": (dense(np.savez, "X.npz"), "expected a file written by scipy.sparse.save_npz"),
     "dense mtx": (dense(mmwrite, "X.mtx"), "X.mtx is dense; a dense X needs a recovery threshold"),
-    "slices that raise": (slices(lambda rows: 1 / 0), "ZeroDivisionError"),
-    "dense slices": (slices(X.toarray().__getitem__), "returned rows as ndarray"),
-    "few rows": (slices(lambda rows: X[:3]), "of shape (3, 17) from row 0 on: expected (60, 17)"),
-    "slices of float32": (slices(lambda rows: X[rows].astype("f4")), "returned float32: expected"),
+    "slices that raise": (sliced(lambda rows: 1 / 0), "ZeroDivisionError"),
+    "dense slices": (sliced(X.toarray().__getitem__), "returned rows as ndarray"),
+    "few rows": (sliced(lambda rows: X[:3]), "of shape (3, 17) from row 0 on: expected (60, 17)"),
+    "slices of float32": (sliced(lambda rows: X[rows].astype("f4")), "returned float32: expected"),
     "wrong last slice": (
-        slices(lambda rows: TALL[max(0, rows.start - 1) : rows.stop - 1], TALL),
+        sliced(lambda rows: TALL[max(0, rows.start - 1) : rows.stop - 1], TALL),
         "returned rows of shape (",
     ),
 }
 # Files and arrays that are read by the same code for copies and for codes.
 BAD_FOR_BOTH = {
-    "high": (with_arrays(X, indices=changed(X.indices, 4, 17)), "csr_array is not a valid sparse"),
-    "high npz": (npz(indices=changed(X.indices.astype(np.int64), 4, 2**40)), "must be < 17"),
+    "high": (
+        with_arrays(X, indices=with_entry(X.indices, 4, 17)),
+        "csr_array is not a valid sparse",
+    ),
+    "high npz": (npz(indices=with_entry(X.indices.astype(np.int64), 4, 2**40)), "must be < 17"),
     "text npz": (npz(data=X.data.astype(str)), "real numbers"),
-    "descending pointers": (npz(indptr=changed(X.indptr, 5, 10**6)), POINTERS),
+    "descending pointers": (npz(indptr=with_entry(X.indptr, 5, 10**6)), POINTERS),
     "pointers of floats": (npz(indptr=X.indptr * 1.0), "has indices of float64: expected whole"),
     "many columns": (npz(COO, "coo", col=np.append(X.indices, 1)), "must have the same length"),
     "one length": (npz(shape=np.array([60])), "expected (rows, columns)"),
@@ -263,7 +266,7 @@ BAD_FOR_BOTH = {
     "columns beyond memory": (npz(shape=np.array([60, 2**60])), MEMORY),
     "another format": (npz(format=np.array(b"xyz")), "has format 'xyz': expected one of csr"),
     "a fill value npz": (npz(fill_value=np.array(7.0)), "has the fill value 7.0, expected 0"),
-    "a truncated npz": (lambda d: truncated(saved(d / "X.npz", X)), "X.npz cannot be read"),
+    "a truncated npz": (lambda d: truncate(save_npz(d / "X.npz", X)), "X.npz cannot be read"),
     "a sum beyond int8": (in_memory(repeated(100, np.int8)), f"{OVERFLOW} int8"),
     "row 0": (mtx("2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
     "a large row": (mtx("2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
@@ -277,10 +280,7 @@ BAD_FOR_BOTH = {
     "complex mtx": (coordinates("complex general", "2 2 1", "1 1 3 1"), "holds complex numbers"),
     "both triangles": (coordinates(SYM, "2 2 2", "2 1 5", "1 2 5"), "has entries at 2, 1 and at 1"),
     "a skew diagonal": (coordinates(SKEW, "2 2 1", "2 2 5"), "skew-symmetric and has 5.0 at 2, 2"),
-    "a wide skew matrix": (
-        coordinates(SKEW, "2 3 1", "2 1 5"),
-        "expected a square matrix",
-    ),
+    "a wide skew matrix": (coordinates(SKEW, "2 3 1", "2 1 5"), "expected a square matrix"),
     **{
         f"{field} {number}": (
             coordinates(f"{field} general", "2 2 1", f"1 1 {number}"),
@@ -316,12 +316,12 @@ def test_numbers_beyond_float32_name_the_option(tmp_path):
 
 
 def test_a_file_that_changes_during_the_encode_is_refused(tmp_path, monkeypatch):
-    path = saved(tmp_path / "X.npz", X)
+    path = save_npz(tmp_path / "X.npz", X)
     read = sparse_encoding.read_sparse
 
     def read_and_change(path):
         rows = read(path)
-        saved(path, X * 2 + sp.csr_array(np.eye(60, 17)))
+        save_npz(path, X * 2 + sp.csr_array(np.eye(60, 17)))
         return rows
 
     monkeypatch.setattr(sparse_encoding, "read_sparse", read_and_change)
@@ -342,8 +342,8 @@ def test_attributes_of_a_sparse_matrix_in_hdf5_apply(node, tmp_path):
         encode(source, tmp_path / "S", 3, copies=2)
     for option, expected in (("raw_values", X), ("decode_cf", X * 0.5)):
         (tmp_path / option).mkdir()
-        back = decoded(source, tmp_path / option, copies=2, **{option: True})
-        assert np.array_equal(back.toarray(), expected.toarray())
+        decoded = round_trip(source, tmp_path / option, copies=2, **{option: True})
+        assert np.array_equal(decoded.toarray(), expected.toarray())
     with h5py.File(tmp_path / "X.h5ad", "a") as file:
         file[node].attrs["add_offset"] = 1.0
     with pytest.raises(InputError, match=r"add_offset, which would change entries"):
@@ -362,9 +362,9 @@ def matlab(path, X):
     return str(path)
 
 
-def test_a_sparse_matrix_of_matlab_has_its_shape_in_matlab(tmp_path):
-    back = decoded(matlab(tmp_path / "X.mat", X), tmp_path)
-    assert np.array_equal(back.toarray(), X.toarray())
+def test_a_sparse_matlab_matrix_keeps_its_shape(tmp_path):
+    decoded = round_trip(matlab(tmp_path / "X.mat", X), tmp_path)
+    assert np.array_equal(decoded.toarray(), X.toarray())
     with pytest.raises(InputError, match=r"is a sparse matrix.*expected no recovery="):
         encode(f"{tmp_path}/X.mat::/X", tmp_path / "code", 3, 2)
     with pytest.raises(InputError, match="::/X has no nonzero entry"):

@@ -24,12 +24,12 @@ def table(tmp_path):
     return table
 
 
-def numbers_in(path, **options):
+def read_numbers(path, **options):
     return read_matrix(path, **options)[1].tolist()
 
 
 def random_table(rows, columns):
-    """Random numbers, and their lines."""
+    """Return random numbers, and the lines of their table."""
     X = np.random.default_rng(0).standard_normal((rows, columns))
     return X, [",".join(map(repr, row)) + "\n" for row in X.tolist()]
 
@@ -48,7 +48,7 @@ def test_an_ambiguous_first_row_is_refused(table, first):
 
 def test_the_option_header_decides(table):
     path = table("2020,2021\n4,5\n")
-    assert numbers_in(path) == [[2020, 2021], [4, 5]]
+    assert read_numbers(path) == [[2020, 2021], [4, 5]]
     source, out = read_matrix(path, header=True)
     assert (source.column_names, out.tolist()) == (("2020", "2021"), [[4, 5]])
     with pytest.raises(InputError, match="line 1, column 1 is 'a', expected a number"):
@@ -98,7 +98,7 @@ def test_a_decoded_table_is_read_back(tmp_path, name, delimiter):
 
 
 @pytest.mark.parametrize(
-    ("content", "message", "silent"),
+    ("content", "message", "remedy"),
     [
         ("0,1,2\n1,7,3\n", "first row .* --header yes .* --header no", {"header": True}),
         ("1990,2000,2010\n1,7,3\n", "first row .* --header yes", {"header": False}),
@@ -106,20 +106,20 @@ def test_a_decoded_table_is_read_back(tmp_path, name, delimiter):
         ("Unnamed: 0,a\n0,5\n", r"the name Unnamed: 0.*index.* --drop 1", {"drop": [1]}),
     ],
 )
-def test_a_possible_mistake_causes_a_warning(table, tmp_path, content, message, silent):
+def test_a_possible_mistake_causes_a_warning(table, tmp_path, content, message, remedy):
     path = table(content)
     with pytest.warns(UserWarning, match=message):
         encode(path, tmp_path / "store", 2, 1)
     with warnings.catch_warnings(action="error"):
-        encode(path, tmp_path / "silent", 2, 1, **silent)
+        encode(path, tmp_path / "silent", 2, 1, **remedy)
 
 
 def test_a_comment_that_looks_like_a_row_causes_a_warning(table):
     with pytest.warns(UserWarning, match=r"line 3 and other lines that begin with # are skipped"):
         read_matrix(table("id,a\n1,2\n#2,3\n"))
-    assert numbers_in(table("id,a\n1,2\n# a remark\n3,4\n")) == [[1, 2], [3, 4]]
+    assert read_numbers(table("id,a\n1,2\n# a remark\n3,4\n")) == [[1, 2], [3, 4]]
     content = 'a,b\n"two\n# lines, 9",1\n# a remark\n"x # y",2\nz#,3\n'
-    assert numbers_in(table(content), columns=["b"]) == [[1], [2], [3]]
+    assert read_numbers(table(content), columns=["b"]) == [[1], [2], [3]]
 
 
 # --- columns and delimiters ---------------------------------------------------------------
@@ -142,7 +142,7 @@ O'Hara #1,60,190,3
     ],
 )
 def test_columns_are_selected_by_name_and_number(table, options, expected):
-    assert numbers_in(table(PEOPLE), **options) == expected
+    assert read_numbers(table(PEOPLE), **options) == expected
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_unknown_and_repeated_columns_are_refused(table, options, message):
 
 def test_ambiguous_columns_need_a_number_or_a_prefix(table):
     path = table("a,b,a\n1,2,3\n")
-    assert numbers_in(path, columns=[3]) == [[3]]
+    assert read_numbers(path, columns=[3]) == [[3]]
     with pytest.raises(InputError, match=r"has 2 columns with this name.* \(1, 3\)"):
         read_matrix(path, columns=["a"])
     path = table("0,1,2\nx,5,7\n")
@@ -177,8 +177,8 @@ def test_ambiguous_columns_need_a_number_or_a_prefix(table):
     with pytest.raises(InputError, match=r"drop '1': .*expected number=1 or name=1"):
         read_matrix(path, header=True, drop=["1"])
     for selector in (1, "0", "number=1"):
-        assert numbers_in(path, header=True, drop=[selector]) == [[5, 7]]
-    assert numbers_in(path, header=True, columns=["name=1"]) == [[5]]
+        assert read_numbers(path, header=True, drop=[selector]) == [[5, 7]]
+    assert read_numbers(path, header=True, columns=["name=1"]) == [[5]]
     with pytest.raises(InputError, match=r"column 1 \(2019\) is 'x'.*; --drop 1 drops"):
         read_matrix(table("2019,2020\nx,5\n"), header=True)
 
@@ -193,8 +193,8 @@ def test_ambiguous_columns_need_a_number_or_a_prefix(table):
         ("t.csv", "1|2\n3|4\n", "|"),
     ],
 )
-def test_delimiters(table, name, content, delimiter):
-    assert numbers_in(table(content, name), delimiter=delimiter) == [[1, 2], [3, 4]]
+def test_a_delimiter_is_a_name_or_a_character(table, name, content, delimiter):
+    assert read_numbers(table(content, name), delimiter=delimiter) == [[1, 2], [3, 4]]
 
 
 # --- errors -------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ MISSING = ["", "NA", "nan", "NaN", "-nan", "null", "NULL", "None", "?", ".", "#N
 
 def test_spellings_of_numbers_do_not_depend_on_pandas(table):
     for word in NUMBERS:
-        assert numbers_in(table(f"7,{word}\n")) == [[7, float(word.strip('"'))]]
+        assert read_numbers(table(f"7,{word}\n")) == [[7, float(word.strip('"'))]]
     for word in NOT_NUMBERS:
         with pytest.raises(InputError, match=r"line 2, column 2 is .*, expected a number"):
             read_matrix(table(f"7,7\n8,{word}\n"), missing="drop-rows")
@@ -260,7 +260,7 @@ def test_spellings_of_numbers_do_not_depend_on_pandas(table):
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t", " "])
-def test_spellings_of_missing_values(table, delimiter):
+def test_spellings_of_missing_values_are_recognised(table, delimiter):
     for word in [*MISSING, " NA ", '"NA"', '""']:
         if delimiter != " " or word.strip():
             rows = [["a", "b", "c"], ["1", word, "3"], ["2", "4", "5"], ["3", "6", "7"]]
@@ -269,7 +269,7 @@ def test_spellings_of_missing_values(table, delimiter):
             with pytest.raises(InputError, match=message):
                 read_matrix(path, delimiter=delimiter)
             expected = [[1, 5, 3], [2, 4, 5], [3, 6, 7]]
-            assert numbers_in(path, delimiter=delimiter, missing="mean") == expected
+            assert read_numbers(path, delimiter=delimiter, missing="mean") == expected
 
 
 def test_all_digits_and_columns_of_long_tables_are_read(table):
@@ -297,7 +297,7 @@ def test_a_row_of_empty_cells_is_a_row(table, tmp_path, name, delimiter):
     missing = encode(path, tmp_path / "store", 2, 1, missing="drop-rows", **options).missing
     assert (missing.rows, missing.columns, missing.dropped) == (1, 3, 1)
     assert np.load(tmp_path / "y.npy").tolist() == [3, 7]
-    assert numbers_in(table('a\n1\n""\n\n3\n'), missing="mean") == [[1], [2], [3]]
+    assert read_numbers(table('a\n1\n""\n\n3\n'), missing="mean") == [[1], [2], [3]]
 
 
 # --- targets ------------------------------------------------------------------------------
@@ -313,12 +313,12 @@ def test_a_row_of_empty_cells_is_a_row(table, tmp_path, name, delimiter):
 def test_targets_lose_the_rows_that_x_loses(table, tmp_path, missing, rows, y):
     path = table("a,z,b,y\n1,7,10,100\n2,7,,200\n3,7,33,NA\n5,7,50,500\n")
     files = {"y": tmp_path / "y.npy", 2: tmp_path / "z.npy"}
-    made = encode(path, tmp_path / "store", 2, 1, missing=missing, target=files)
+    manifest = encode(path, tmp_path / "store", 2, 1, missing=missing, target=files)
     decode(tmp_path / "store", tmp_path / "out.npy")
     assert np.allclose(np.load(tmp_path / "out.npy"), rows, rtol=1e-14)
     assert np.load(files["y"]).tolist() == y
     assert np.load(files[2]).tolist() == [7] * len(rows)
-    assert (made.missing.rows, made.missing.dropped) == (2, 4 - len(rows))
+    assert (manifest.missing.rows, manifest.missing.dropped) == (2, 4 - len(rows))
 
 
 def test_targets_of_a_large_table_belong_to_the_rows_of_x(table, tmp_path):
