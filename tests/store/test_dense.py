@@ -14,8 +14,8 @@ from cec_mpi.store.devices import choose_device, find_accelerators
 RNG = np.random.default_rng(5)
 
 
-class Rows(DenseShard):
-    """Rows in memory, in pieces of 40."""
+class MemoryShard(DenseShard):
+    """A shard in memory, in pieces of 40 rows."""
 
     def __init__(self, rows):
         self.rows, self.row_count = rows, len(rows)
@@ -30,11 +30,11 @@ DEVICES = ["array_api_strict:cpu", "jax:cpu", *map(str, find_accelerators())]
 
 @pytest.fixture(params=["numpy", *DEVICES])
 def make_shard(request, tmp_path):
-    """Function that returns a shard of these rows, and its rows after encoding."""
+    """Return a function that encodes rows, and returns their shard and its rows."""
 
     def make(rows):
         if request.param == "numpy":
-            return Rows(rows), rows
+            return MemoryShard(rows), rows
         encode(rows, tmp_path / "store", 2, 1, dtype=rows.dtype.name)
         store = open_store(tmp_path / "store")
         shard = store.open_shard(1, device=choose_device(request.param, 1))
@@ -73,7 +73,7 @@ def test_products_are_as_accurate_as_their_arithmetic(make_shard, shape, stored,
 @pytest.mark.parametrize("columns", [10, 300])
 @pytest.mark.parametrize("k", [1, 3, 8])
 def test_later_products_allocate_no_memory(k, columns, stored, arithmetic):
-    shard = Rows(RNG.standard_normal((4000, columns)).astype(stored))
+    shard = MemoryShard(RNG.standard_normal((4000, columns)).astype(stored))
     W = RNG.standard_normal((k, columns)).astype(arithmetic)
     U = RNG.standard_normal((4000, k)).astype(arithmetic)
     forward, adjoint = np.empty((4000, k), arithmetic), np.empty((columns, k))
@@ -93,8 +93,8 @@ def test_later_products_allocate_no_memory(k, columns, stored, arithmetic):
     finally:
         tracemalloc.stop()
     # NumPy uses buffers if it adds float32 to float64, and before 2.3 also in other sums.
-    buffered = arithmetic == "f4" or np.lib.NumpyVersion(np.__version__) < "2.3.0"
-    assert peak - before < 20_000 + 8 * np.getbufsize() * buffered
+    uses_buffers = arithmetic == "f4" or np.lib.NumpyVersion(np.__version__) < "2.3.0"
+    assert peak - before < 20_000 + 8 * np.getbufsize() * uses_buffers
 
 
 @pytest.mark.parametrize("make_shard", DEVICES, indirect=True)

@@ -20,19 +20,19 @@ STRICT = "array_api_strict:cpu"
 @pytest.mark.parametrize(
     "text", ["gpu", "cuda:x", "torch", "torch:", "jax:tpu", "cuda:-1", ":cuda", "", 3, None]
 )
-def test_invalid_names_of_devices_are_refused(text):
+def test_invalid_device_names_are_refused(text):
     with pytest.raises(InputError, match="expected cpu, auto, cuda"):
         check_device(text)
 
 
 @pytest.mark.parametrize("text", ["cpu", "auto", "cuda:3", "mps", "xpu", "cupy:cuda:0"])
-def test_names_of_devices_are_valid_even_if_absent(text):
+def test_names_of_absent_devices_are_valid(text):
     check_device(text)
 
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """Free memory of three GPUs that torch finds."""
+    """Emulate three GPUs of torch; return their free memory."""
     free = {"cuda:0": 10, "cuda:1": 80, "cuda:2": 79}
 
     class Gpu(Device):
@@ -51,13 +51,13 @@ def test_machines_share_the_gpus_with_the_most_free_memory(gpus, text):
     assert choose_device(text, 2).name == "torch:cuda:2"
 
 
-def test_a_device_with_an_index(gpus):
+def test_a_device_can_be_chosen_by_its_index(gpus):
     assert choose_device("cuda:0", 2).name == "torch:cuda:0"
     with pytest.raises(InputError, match=r"no such device, only torch:cpu, torch:cuda:0"):
         find_devices("cuda:3")
 
 
-def test_without_an_array_library(monkeypatch):
+def test_without_an_array_library_only_the_cpu_is_available(monkeypatch):
     monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda library: ())
     assert choose_device("cpu", 1) is choose_device("auto", 1) is None
     with pytest.raises(InputError, match="expected torch, cupy or jax and array-api-compat to be"):
@@ -80,10 +80,10 @@ def test_a_device_without_memory_is_named(tmp_path, monkeypatch):
     cec_mpi.encode(RNG.standard_normal((600, 50)), tmp_path / "store", 3, 2)
     (device,) = (device for device in devices_of("array_api_strict") if device.name == STRICT)
 
-    def full(*_):
+    def raise_out_of_memory(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
-    monkeypatch.setattr(device, "empty", full)
+    monkeypatch.setattr(device, "empty", raise_out_of_memory)
     with pytest.raises(
         ShortageError, match=r"strict:cpu on .* is out of memory: the shard takes up 12"
     ):

@@ -49,13 +49,13 @@ def wait_for_file_clock():
 
 @pytest.mark.parametrize("holding", ["mmap", "ram"])
 def test_an_open_shard_ignores_a_file_that_gets_its_name(path, holding):
-    shard = path / "shard-0002.npy"
-    right = np.load(shard)
-    opened = open_store(path).open_shard(2, holding)
+    file = path / "shard-0002.npy"
+    expected = np.load(file)
+    shard = open_store(path).open_shard(2, holding)
     shutil.copy(path / "shard-0001.npy", path / "other")
-    (path / "other").rename(shard)
-    opened.load([(0, 150)])
-    assert np.array_equal(opened.rows, right)
+    (path / "other").rename(file)
+    shard.load([(0, 150)])
+    assert np.array_equal(shard.rows, expected)
 
 
 def test_a_shard_that_is_overwritten_during_a_run_is_detected(path):
@@ -80,33 +80,33 @@ def test_a_run_with_shards_in_memory_ignores_a_changed_file(path):
 def test_two_changes_within_a_clock_step_are_detected(path):
     """The second change does not change the times of the file."""
     (path / "shard-0002.npy").chmod(0o640)
-    opened = open_store(path).open_shard(2)
-    opened.load([(0, 150)])
-    assert opened.has_changed()
+    shard = open_store(path).open_shard(2)
+    shard.load([(0, 150)])
+    assert shard.has_changed()
     wait_for_file_clock()
-    opened.has_changed()
-    assert not opened.has_changed()
+    shard.has_changed()
+    assert not shard.has_changed()
 
 
 def test_a_later_write_through_a_memory_map_is_detected(path):
     """The second write to a dirty page does not change the times of the file."""
-    shard = path / "shard-0002.npy"
-    opened = open_store(path).open_shard(2)
-    written = np.load(shard, mmap_mode="r+")
-    written[100, 0] = written[100, 0]
-    opened.load([(0, 150)])
+    file = path / "shard-0002.npy"
+    shard = open_store(path).open_shard(2)
+    mapped = np.load(file, mmap_mode="r+")
+    mapped[100, 0] = mapped[100, 0]
+    shard.load([(0, 150)])
     wait_for_file_clock()
-    opened.has_changed()
-    os.utime(shard)  # a file system in memory would not do it
-    opened.has_changed()
-    opened.load([(0, 150)])
+    shard.has_changed()
+    os.utime(file)  # a file system in memory does not update the times
+    shard.has_changed()
+    shard.load([(0, 150)])
     wait_for_file_clock()
-    opened.has_changed()
-    opened.load([(0, 150)])
-    written[100, 0] += 1
-    assert opened.has_changed()
+    shard.has_changed()
+    shard.load([(0, 150)])
+    mapped[100, 0] += 1
+    assert shard.has_changed()
     with pytest.raises(DamagedStoreError, match=r"rows 100\.\.104 do not match"):
-        opened.load([(0, 150)])
+        shard.load([(0, 150)])
 
 
 @pytest.mark.parametrize("change", [os.utime, lambda file: file.chmod(0o640), os.unlink])
@@ -141,13 +141,13 @@ for shard in shards:
 os.truncate(Path(sys.argv[1]) / "shard-0002.npy", 5000)
 W, out = np.ones((1, shards[1].rows.shape[1])), np.empty((shards[1].row_count, 1))
 shards[1].multiply(W, [(0, shards[1].row_count)], out)
-print("computed with what is not there")
+print("computed with missing rows")
 """
 
 
-@pytest.mark.parametrize("first", [[], ["-X", "faulthandler"]])  # handles bus errors
-def test_a_shard_that_is_truncated_during_a_product_is_named(path, run, first):
-    process = run([sys.executable, *first, "-c", TRUNCATE, path])
+@pytest.mark.parametrize("options", [[], ["-X", "faulthandler"]])  # handles bus errors
+def test_a_shard_that_is_truncated_during_a_product_is_named(path, run, options):
+    process = run([sys.executable, *options, "-c", TRUNCATE, path])
     assert (process.returncode, process.stdout) == (3, "")
     (line,) = process.stderr.splitlines()
     assert "shard-0002.npy was truncated" in line
@@ -179,20 +179,20 @@ def test_bus_errors_of_other_files_are_not_handled(path, tmp_path, run):
 
 @contextmanager
 def spare_descriptors(count):
-    """Leave only so many file descriptors to this process."""
+    """Leave only `count` free file descriptors to this process."""
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 20, hard))
-    taken = []
+    descriptors = []
     try:
         with suppress(OSError):
             while True:
-                taken.append(os.dup(0))
+                descriptors.append(os.dup(0))
         for _ in range(count):
-            os.close(taken.pop())
+            os.close(descriptors.pop())
         yield
     finally:
-        for descriptor in taken:
+        for descriptor in descriptors:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 

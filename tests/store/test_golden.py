@@ -1,4 +1,4 @@
-"""Stores that releases wrote: each later version reads them."""
+"""Each version reads the stores that earlier releases wrote."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
-X = np.arange(1.0, 22.0).reshape(7, 3)  # of all golden stores
+X = np.arange(1.0, 22.0).reshape(7, 3)  # in all golden stores
 
 
 @pytest.fixture(params=sorted(path.name for path in GOLDEN.iterdir()))

@@ -1,4 +1,4 @@
-"""A kind of store that consists of a manifest, a shard, an output and a line of `STORE_KINDS`."""
+"""A kind of store needs only a manifest, a shard, an output and a line of `STORE_KINDS`."""
 
 from functools import cached_property
 
@@ -32,7 +32,7 @@ ROWS, COLUMNS, HEIGHT = 50, 7, 8  # of X, and rows of a block
 
 
 class MirrorManifest(Manifest, frozen=True, kw_only=True, dict=True):
-    """Every machine has all rows of X."""
+    """A manifest of a store in which every machine has all rows of X."""
 
     block_rows: int
 
@@ -70,11 +70,11 @@ class MirrorManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
 
 class MirrorShard(FileShard, DenseShard):
-    def __init__(self, path, store, manifest, *more):
-        super().__init__(path, store, manifest, *more)
+    def __init__(self, path, store, manifest, *options):
+        super().__init__(path, store, manifest, *options)
         self.manifest, shape = manifest, (manifest.rows, manifest.columns)
-        begin = manifest.block_extent(0, self.machine)[0]
-        self.rows = self.array_at(begin, shape[0] * shape[1], manifest.dtype).reshape(shape)
+        offset = manifest.block_extent(0, self.machine)[0]
+        self.rows = self.array_at(offset, shape[0] * shape[1], manifest.dtype).reshape(shape)
 
     def pieces(self, start, stop):
         return (self.rows[start:stop],)

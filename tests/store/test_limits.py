@@ -1,4 +1,4 @@
-"""Limits on processors and memory by control groups, which are files of a directory here."""
+"""Limits of control groups on processors and memory, read from files of a test directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cec_mpi.store.limits import count_processors, cpu_quota, free_memory, total
 from helpers.needs import CPU_GROUPS
 from helpers.waiting import LIMIT
 
-ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+PHYSICAL_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 # Lines of mountinfo: a mount point, and the group that is mounted there.
 V2 = "31 23 0:28 {root} {at} rw,nosuid shared:9 - cgroup2 cgroup rw,nsdelegate"
@@ -25,14 +25,14 @@ MEMORY = "35 31 0:32 {root} {at}/memory rw - cgroup cgroup rw,memory"
 
 @pytest.fixture
 def process(tmp_path):
-    """Function that writes the groups, the mounts and the control files of a process."""
+    """Return a function that writes the groups, mounts and control files of a process."""
 
     def make_process(groups, files, mounts=(V2,), root="/", at="fs"):
         (tmp_path / "cgroup").write_text(groups)
         point = str(tmp_path / at)
         lines = [line.format(root=root, at=point.replace(" ", r"\040")) for line in mounts]
-        others = ["22 1 8:1 / / rw - ext4 /dev/sda rw", "23 1 0:5 / /sys rw - sysfs sysfs rw"]
-        (tmp_path / "mountinfo").write_text("\n".join([*others, *lines]) + "\n")
+        other_mounts = ["22 1 8:1 / / rw - ext4 /dev/sda rw", "23 1 0:5 / /sys rw - sysfs sysfs rw"]
+        (tmp_path / "mountinfo").write_text("\n".join([*other_mounts, *lines]) + "\n")
         for name, text in files.items():
             path = Path(point, name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def process(tmp_path):
 
 
 POD = {"pod/cpu.max": "max 100000", "pod/box/cpu.max": "max 100000"}
-TWO = {"cpu.max": "200000 100000"}
+QUOTA = {"cpu.max": "200000 100000"}  # two processors
 
 
 @pytest.mark.parametrize(
@@ -51,26 +51,26 @@ TWO = {"cpu.max": "200000 100000"}
     [
         ("0::/pod/box\n", POD, {}, math.inf),
         ("0::/pod/box\n", POD | {"pod/box/cpu.max": "150000 100000"}, {}, 1.5),
-        ("0::/docker/12\n", TWO, {"root": "/docker/12"}, 2),  # only this group is mounted
-        ("0::/../34\n", TWO, {"root": "/.."}, 2),
-        ("0::/elsewhere\n", TWO, {"root": "/docker/12"}, 2),  # a path outside the mount
+        ("0::/docker/12\n", QUOTA, {"root": "/docker/12"}, 2),  # only this group is mounted
+        ("0::/../34\n", QUOTA, {"root": "/.."}, 2),
+        ("0::/elsewhere\n", QUOTA, {"root": "/docker/12"}, 2),  # a path outside the mount
         (
             "0::/docker/12/sub\n",
-            TWO | {"sub/cpu.max": "100000 100000"},
+            QUOTA | {"sub/cpu.max": "100000 100000"},
             {"root": "/docker/12"},
             1,
         ),
-        ("0::/\n", TWO, {"at": "f s"}, 2),  # a mount point with a space
+        ("0::/\n", QUOTA, {"at": "f s"}, 2),  # a mount point with a space
         ("0::/job\n", {}, {}, math.inf),
     ],
 )
-def test_the_smallest_quota_of_a_group_and_its_ancestors(
+def test_the_smallest_quota_of_a_group_and_its_ancestors_applies(
     process, groups, files, options, processors
 ):
     assert cpu_quota(process(groups, files, **options)).processors == processors
 
 
-def test_the_quota_of_a_group_of_version_1(process):
+def test_the_quota_of_a_group_of_version_1_applies(process):
     files = {"cpu/job/cpu.cfs_quota_us": 250_000, "cpu/job/cpu.cfs_period_us": 100_000}
     files |= {"cpu/cpu.cfs_quota_us": -1, "cpu/cpu.cfs_period_us": 100_000}
     groups = "9:cpu,cpuacct:/job/step\n4:memory:/other\n0::/\n"
@@ -114,22 +114,22 @@ def test_a_process_has_the_quota_of_its_group(group):
     assert process.stdout.split() == ["0.5", "1"]
 
 
-def test_the_smallest_memory_limit_of_a_group_and_its_ancestors(process):
+def test_the_smallest_memory_limit_of_a_group_and_its_ancestors_applies(process):
     files = {"job/step/memory.max": "max", "job/memory.max": 4096}
     assert total_memory(process("0::/job/step\n", files)) == 4096
 
 
-def test_the_memory_limit_of_groups_of_version_1(process):
+def test_the_memory_limit_of_a_group_of_version_1_applies(process):
     groups = "9:cpu,cpuacct:/other\n4:memory:/job\n"
     name = "memory/job/memory.limit_in_bytes"
     assert total_memory(process(groups, {name: 8192}, (CPU, MEMORY))) == 8192
-    assert total_memory(process(groups, {name: "9" * 20}, (CPU, MEMORY))) == ALL
+    assert total_memory(process(groups, {name: "9" * 20}, (CPU, MEMORY))) == PHYSICAL_MEMORY
 
 
 def test_free_memory_of_a_group_includes_the_page_cache(process):
-    used = {"job/memory.max": 9 << 30, "job/memory.current": 5 << 30}
-    directory = process("0::/job\n", used)
-    assert free_memory(directory / "self") == ALL  # a process without files in /proc
+    files = {"job/memory.max": 9 << 30, "job/memory.current": 5 << 30}
+    directory = process("0::/job\n", files)
+    assert free_memory(directory / "self") == PHYSICAL_MEMORY  # a process without files in /proc
     (directory / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    3145728 kB\n")
     (directory / "self").mkdir()
     for name in ("cgroup", "mountinfo"):
@@ -137,13 +137,13 @@ def test_free_memory_of_a_group_includes_the_page_cache(process):
     assert free_memory(directory / "self") == 3 << 30
     (directory / "fs" / "job" / "memory.current").write_text(f"{8 << 30}\n")
     assert free_memory(directory / "self") == 1 << 30
-    files = f"anon 5\ninactive_file {512 << 20}\nactive_file {512 << 20}\n"
-    (directory / "fs" / "job" / "memory.stat").write_text(files)
+    statistics = f"anon 5\ninactive_file {512 << 20}\nactive_file {512 << 20}\n"
+    (directory / "fs" / "job" / "memory.stat").write_text(statistics)
     assert free_memory(directory / "self") == 2 << 30
 
 
 def test_without_groups_memory_is_not_limited(process, tmp_path):
-    assert total_memory(process("0::/job\n", {})) == ALL
-    assert total_memory(tmp_path / "nothing") == ALL
-    assert 0 < total_memory() <= ALL
+    assert total_memory(process("0::/job\n", {})) == PHYSICAL_MEMORY
+    assert total_memory(tmp_path / "nothing") == PHYSICAL_MEMORY
+    assert 0 < total_memory() <= PHYSICAL_MEMORY
     assert detect_process().memory == total_memory()

@@ -155,7 +155,7 @@ def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious):
     assert verify(new).damaged == []
 
 
-# --- what crashes leave -------------------------------------------------------------------
+# --- files that crashes leave -------------------------------------------------------------
 
 
 def test_only_abandoned_temporary_files_are_removed(tmp_path, precious):

@@ -15,7 +15,7 @@ NAMES += ['"', "\\", "\ufeffage", "\u2028", "\x1b[2J", "a\nb", "a\rb", "x" * 200
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_column_of_any_name_goes_through_a_store(tmp_path, name):
+def test_a_store_keeps_any_column_name(tmp_path, name):
     encode(pandas.DataFrame(X, columns=["a", name]), tmp_path / "store", 3, 2)
     repair(tmp_path / "store")
     assert open_store(tmp_path / "store").manifest.column_names == ("a", name)
@@ -24,7 +24,7 @@ def test_a_column_of_any_name_goes_through_a_store(tmp_path, name):
     assert open_store(tmp_path / "again").manifest.column_names == ("a", name.strip())
 
 
-def test_names_of_columns_that_a_table_cannot_have_are_refused(tmp_path):
+def test_column_names_that_a_table_cannot_have_are_refused(tmp_path):
     frames = (pandas.DataFrame(X, columns=["a", name]) for name in ("\ud800", "NUL\0"))
     for frame, store in zip(frames, ("surrogate", "NUL"), strict=True):
         encode(frame, tmp_path / store, 3, 2)
@@ -36,7 +36,7 @@ def test_names_of_columns_that_a_table_cannot_have_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", [*NAMES, "\udcff"])
-def test_files_and_stores_of_any_name(tmp_path, name):
+def test_files_and_stores_may_have_any_name(tmp_path, name):
     source, store, out = (f"{tmp_path}/X{name}{end}" for end in (".npy", ".store", " again.npy"))
     np.save(source, X)
     encode(source, store, 3, 2)
@@ -53,7 +53,7 @@ def test_names_that_no_file_can_have_are_refused(tmp_path):
             encode(X, f"{tmp_path}/{name}", 3, 2)
 
 
-def test_a_dataset_of_a_file_whose_name_has_colons(tmp_path):
+def test_names_of_directories_and_datasets_may_have_colons(tmp_path):
     directory = tmp_path / "a::b"
     directory.mkdir()
     with h5py.File(directory / "X.h5", "w") as file:
@@ -66,7 +66,7 @@ def test_a_dataset_of_a_file_whose_name_has_colons(tmp_path):
 
 
 @pytest.mark.usefixtures("no_launcher")
-def test_names_of_stores_cannot_write_on_the_terminal(tmp_path, call):
+def test_names_of_stores_cannot_control_the_terminal(tmp_path, call):
     np.save(tmp_path / "X.npy", X)
     store = tmp_path / "a\x1b]0;owned\x07\nshard-0001.npy: good"
     encode_words = ("encode", tmp_path / "X.npy", store, "--machines", 3, "--recovery", 2)

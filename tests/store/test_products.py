@@ -17,7 +17,7 @@ DTYPES = [np.float64, np.float32]
 
 
 def random_arrays(dtype, *shapes):
-    """Entries of many sizes, so that any permutation changes a product."""
+    """Return arrays with entries of many sizes, so that any permutation changes a product."""
     return [
         (RNG.standard_normal(shape) * 2.0 ** RNG.integers(-9, 9, shape)).astype(dtype)
         for shape in shapes
@@ -26,9 +26,9 @@ def random_arrays(dtype, *shapes):
 
 def check_rounding(computed, left, right, start=None):
     """Check the rounding error of sums of products in any order (Higham, section 3.1)."""
-    begin = 0 if start is None else start
-    exact = left.astype(np.longdouble) @ right.astype(np.longdouble) + begin
-    sizes = abs(left).astype(np.longdouble) @ abs(right).astype(np.longdouble) + abs(begin)
+    initial = 0 if start is None else start
+    exact = left.astype(np.longdouble) @ right.astype(np.longdouble) + initial
+    sizes = abs(left).astype(np.longdouble) @ abs(right).astype(np.longdouble) + abs(initial)
     bound = gamma(left.shape[1] + (start is not None), left.dtype) * sizes
     assert (abs(computed - exact) <= bound).all()
 
@@ -46,7 +46,7 @@ SHAPES = [
 @pytest.mark.parametrize("is_cached", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
-def test_products_with_one_vector(rows, columns, dtype, is_cached):
+def test_products_with_one_vector_are_accurate(rows, columns, dtype, is_cached):
     X, w, u = random_arrays(dtype, (rows, columns), (columns,), (rows,))
     out = np.full(rows + 2, np.nan, dtype)
     multiply(X, w, out[1:-1], is_cached=is_cached)
@@ -70,7 +70,7 @@ def test_products_with_one_vector(rows, columns, dtype, is_cached):
         (13, 6000, 17),  # several panels in X V
     ],
 )
-def test_products_with_several_vectors(rows, columns, k, dtype):
+def test_products_with_several_vectors_are_accurate(rows, columns, k, dtype):
     X, W, U = random_arrays(dtype, (rows, columns), (k, columns), (rows, k))
     start = np.linspace(-1, 1, columns * k).reshape(columns, k)
     scratch = Scratch()
@@ -85,7 +85,7 @@ def test_products_with_several_vectors(rows, columns, k, dtype):
 
 @pytest.mark.parametrize("columns", [1, 4, 12, 22, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_that_are_not_contiguous(dtype, columns):
+def test_products_of_rows_that_are_not_contiguous_are_accurate(dtype, columns):
     X, w, u = random_arrays(dtype, (2001, columns + 3), (columns,), (2001,))
     out, sums = np.full(2001, np.nan, dtype), np.zeros((columns, 2))
     multiply(X[:, 3:], w, out)
@@ -101,7 +101,7 @@ def test_rows_that_are_not_contiguous(dtype, columns):
     k=st.integers(1, 20),
     dtype=st.sampled_from(DTYPES),
 )
-def test_any_shape(rows, columns, k, dtype):
+def test_products_of_any_shape_are_accurate(rows, columns, k, dtype):
     X, W, U = random_arrays(dtype, (rows, columns), (k, columns), (rows, k))
     out, sums, scratch = np.empty((rows, k), dtype), np.zeros((columns, k)), Scratch()
     if k == 1:

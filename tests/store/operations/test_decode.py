@@ -1,4 +1,4 @@
-"""Decoding of X into every format that encode reads."""
+"""Decode writes X in every format that encode reads."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ def store(request, tmp_path):
     return tmp_path / "store"
 
 
-def matrix_of(path):
+def load_matrix(path):
     return read_matrix(path)[1]
 
 
@@ -46,7 +46,7 @@ def test_every_format_has_the_same_entries(store, tmp_path, name):
     bound = decode(store, tmp_path / "out.npy")
     assert decode(store, f"{tmp_path}/{name}") == bound
     expected = np.load(tmp_path / "out.npy")
-    assert np.array_equal(matrix_of(f"{tmp_path}/{name}").astype(expected.dtype), expected)
+    assert np.array_equal(load_matrix(f"{tmp_path}/{name}").astype(expected.dtype), expected)
     if "csv" not in name.lower() and "tsv" not in name:
         assert open_source(f"{tmp_path}/{name}").dtype == expected.dtype
     assert not list(tmp_path.glob(".*"))
@@ -131,13 +131,13 @@ def test_the_next_decode_removes_the_files_of_a_killed_one(store, tmp_path, name
 
 @pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
 def test_the_second_of_two_concurrent_decodes_fails(store, tmp_path, name):
-    others = [lambda: decode(store, tmp_path / name)]
-    runner = LocalRunner(on_progress=lambda *_: others and others.pop()())
+    second_decode = [lambda: decode(store, tmp_path / name)]
+    runner = LocalRunner(on_progress=lambda *_: second_decode and second_decode.pop()())
     before = sorted(tmp_path.iterdir())
     with pytest.raises(InputError, match="exists already"):
         decode(store, tmp_path / name, runner=runner)
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / name])
-    assert np.allclose(matrix_of(tmp_path / name), X, rtol=1e-3)
+    assert np.allclose(load_matrix(tmp_path / name), X, rtol=1e-3)
 
 
 def test_a_missing_library_names_its_extra(store, tmp_path, monkeypatch):

@@ -34,15 +34,15 @@ def path(template, tmp_path):
     return shutil.copytree(template, tmp_path / "store")
 
 
-def problems_of(path):
-    """Return the problems of the files of a store, by name."""
+def find_problems(path):
+    """Return the problems that verify finds in the files of a store, by name."""
     condition = verify(path)
     shards = open_store(path).manifest.shards
     problems = {shard.file: text for shard, text in zip(shards, condition.problems, strict=True)}
     return {file: text for file, text in (problems | condition.other_problems).items() if text}
 
 
-def name_of(machine):
+def shard_name(machine):
     return f"shard-{machine:04d}.npy"
 
 
@@ -60,7 +60,7 @@ def test_a_shard_is_a_read_only_memory_map(path):
     assert isinstance(base.obj, mmap.mmap)
     with pytest.raises(ValueError, match="read-only"):
         shard[0, 0] = 1
-    assert np.array_equal(shard, np.load(path / name_of(2)))
+    assert np.array_equal(shard, np.load(path / shard_name(2)))
 
 
 @pytest.mark.parametrize("machine", [0, MACHINES + 1, 1.5])
@@ -88,11 +88,11 @@ DAMAGES = {
 def test_a_damaged_shard_is_named(path, damage, message, is_visible):
     damage(path / SHARD)
     store = open_store(path)
-    with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{message}") as refused:
+    with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{message}") as error:
         store.shard(3)
-    assert refused.value.exit_code == 5
-    assert problems_of(path).keys() == {SHARD}
-    assert message in problems_of(path)[SHARD]
+    assert error.value.exit_code == 5
+    assert find_problems(path).keys() == {SHARD}
+    assert message in find_problems(path)[SHARD]
     assert store.shard(1).shape == store.shard(4).shape == (ROWS // RECOVERY, COLUMNS)
     if is_visible:
         with pytest.raises(DamagedStoreError, match=message):
@@ -100,14 +100,14 @@ def test_a_damaged_shard_is_named(path, damage, message, is_visible):
 
 
 def test_swapped_shards_are_both_named(path):
-    (path / name_of(1)).rename(path / "aside")
-    (path / name_of(2)).rename(path / name_of(1))
-    (path / "aside").rename(path / name_of(2))
+    (path / shard_name(1)).rename(path / "aside")
+    (path / shard_name(2)).rename(path / shard_name(1))
+    (path / "aside").rename(path / shard_name(2))
     with pytest.raises(DamagedStoreError, match=r"shard-0001\.npy: rows 0..149 do not match"):
         open_store(path).shard(1)
-    assert problems_of(path) == {
-        name_of(1): "holds the data of shard-0002.npy",
-        name_of(2): "holds the data of shard-0001.npy",
+    assert find_problems(path) == {
+        shard_name(1): "holds the data of shard-0002.npy",
+        shard_name(2): "holds the data of shard-0001.npy",
     }
 
 
@@ -128,21 +128,21 @@ def test_a_shard_without_checksums_cannot_be_opened(path):
 
 def test_only_requested_blocks_are_read_and_checked(small_blocks, tmp_path):
     path = shutil.copytree(small_blocks, tmp_path / "copy")
-    flip_bit(path / name_of(2), 128 + 8 * COLUMNS * 100)
+    flip_bit(path / shard_name(2), 128 + 8 * COLUMNS * 100)
     for holding in ("mmap", "ram"):
         shard = open_store(path).open_shard(2, holding)
         first = shard.load([(0, 7)])
         assert first.bytes == 10 * 8 * COLUMNS  # two blocks of five rows
         assert shard.load([(2, 9)]).bytes == 0
         assert shard.load([(0, 50), (120, 150)]).bytes == 70 * 8 * COLUMNS
-        assert np.array_equal(shard.rows[:50], np.load(path / name_of(2))[:50])
+        assert np.array_equal(shard.rows[:50], np.load(path / shard_name(2))[:50])
         with pytest.raises(
             DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 do not match"
         ):
             shard.load([(90, 110)])
         unchecked = open_store(path).open_shard(2, holding, "never")
-        read = unchecked.load([(90, 110)]).bytes
-        assert read == (20 * 8 * COLUMNS if holding == "ram" else 0)
+        bytes_read = unchecked.load([(90, 110)]).bytes
+        assert bytes_read == (20 * 8 * COLUMNS if holding == "ram" else 0)
 
 
 # --- no store, or a damaged manifest ------------------------------------------------------
@@ -151,7 +151,7 @@ def test_only_requested_blocks_are_read_and_checked(small_blocks, tmp_path):
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"\xff\xfe\x00garbage", b"[]", b"{}", b"[" * 100_000, None],
-    ids=["empty", "cut", "bytes", "list", "object", "deep", "directory"],
+    ids=["empty", "truncated", "bytes", "list", "object", "deep", "directory"],
 )
 def test_an_invalid_manifest_is_named(path, data):
     (path / "manifest.json").unlink()

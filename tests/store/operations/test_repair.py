@@ -46,13 +46,13 @@ def X(template):
     return np.load(template / "X.npy")
 
 
-def name_of(machine):
+def shard_name(machine):
     return f"shard-{machine:04d}.npy"
 
 
 def overwrite(path, machine, row, value=77.0):
     """Overwrite an entry of a shard."""
-    shard = np.load(path / name_of(machine), mmap_mode="r+")
+    shard = np.load(path / shard_name(machine), mmap_mode="r+")
     shard[row, 3] = value
     shard.flush()
 
@@ -92,7 +92,7 @@ LOST = list(combinations(range(1, MACHINES + 1), MACHINES - RECOVERY))[::4]
 @pytest.mark.parametrize("lost", LOST)
 def test_any_l_shards_restore_the_other_shards_and_x(path, X, lost):
     for machine in lost:
-        (path / name_of(machine)).unlink()
+        (path / shard_name(machine)).unlink()
     result = repair(path)
     assert result.rebuilt == dict.fromkeys(lost, f"rows 0..{R - 1}")
     assert verify(path).damaged == []
@@ -126,7 +126,7 @@ def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(
     path = shutil.copytree(template / "store", tmp_path_factory.mktemp("any") / "store")
     before = contents(path)
     for machine, kind in kinds.items():
-        file = path / name_of(machine)
+        file = path / shard_name(machine)
         if kind == "delete":
             file.unlink()
         elif kind in ("cut", "grow"):
@@ -144,14 +144,14 @@ def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(
     assert verify(path).damaged == []
     row, block_rows = (position - 128) // (4 * COLUMNS), open_store(path).manifest.grid.block_rows
     for machine in range(1, MACHINES + 1):
-        data, first = (path / name_of(machine)).read_bytes(), R
+        data, first = (path / shard_name(machine)).read_bytes(), R
         if kinds.get(machine) in ("flip", "cut"):
             first = int(result.rebuilt[machine].split()[1].partition("..")[0])
             assert first <= row < first + block_rows
         elif kinds.get(machine) == "delete":
             first = 0
         end = 128 + 4 * COLUMNS * first
-        assert data[:end] == before[name_of(machine)][:end]
+        assert data[:end] == before[shard_name(machine)][:end]
     check_decodes(path, np.load(template / "X.npy"))
     shutil.rmtree(path.parent)
 
@@ -159,13 +159,13 @@ def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(
 def test_lost_rows_are_named_and_no_file_is_written(path, tmp_path):
     for machine in (1, 2, 4, 6):
         overwrite(path, machine, 50)
-    (path / name_of(1)).unlink()
+    (path / shard_name(1)).unlink()
     before = contents(path)
     message = r"fewer than 3 of 6 shards are good at rows \d+\.\.\d+ of each of the 3 parts of X"
-    with pytest.raises(DamagedStoreError, match=message) as refused:
+    with pytest.raises(DamagedStoreError, match=message) as error:
         repair(path)
-    assert refused.value.exit_code == 5
-    assert "row 101 p + k" in str(refused.value)
+    assert error.value.exit_code == 5
+    assert "row 101 p + k" in str(error.value)
     assert contents(path) == before
     with pytest.raises(DamagedStoreError, match=message):
         decode(path, tmp_path / "X.npy")
@@ -176,21 +176,21 @@ def test_lost_rows_are_named_and_no_file_is_written(path, tmp_path):
 
 
 def test_rows_that_are_lost_during_a_repair_are_named(path):
-    class Interfering(LocalRunner):
+    class InterferingRunner(LocalRunner):
         def run(self, work):
             if isinstance(work, RebuildWork):
                 overwrite(path, 4, 0)
             return super().run(work)
 
     for machine in (1, 2, 3):
-        (path / name_of(machine)).unlink()
+        (path / shard_name(machine)).unlink()
     with pytest.raises(DamagedStoreError, match=r"changed while they were read, at rows 0\.\."):
-        repair(path, runner=Interfering())
+        repair(path, runner=InterferingRunner())
 
 
-def test_repair_of_one_machine(path):
-    (path / name_of(2)).unlink()
-    (path / name_of(5)).unlink()
+def test_repair_can_be_limited_to_one_machine(path):
+    (path / shard_name(2)).unlink()
+    (path / shard_name(5)).unlink()
     result = repair(path, 5)
     assert list(result.rebuilt) == [5]
     assert result.still_damaged == [2]
@@ -202,31 +202,31 @@ def test_repair_of_one_machine(path):
 def test_error_bounds_grow_with_each_repair(path, X):
     for lost in ((1, 2, 3), (4, 5, 6), (1, 3, 5)):
         for machine in lost:
-            (path / name_of(machine)).unlink()
+            (path / shard_name(machine)).unlink()
         repair(path)
     check_decodes(path, X)
     bounds = [shard.rebuilt[0].error_bound for shard in open_store(path).manifest.shards]
     assert min(bounds[n - 1] for n in (1, 3, 5)) > bounds[1]
 
 
-@pytest.mark.parametrize("stops", [0, 1, 2, 3])
-def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch, stops):
+@pytest.mark.parametrize("interrupted_at", [0, 1, 2, 3])
+def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch, interrupted_at):
     before = contents(path)
     for n, other in enumerate((2, 3, 1, 4, 6, 5), start=1):
-        (path / name_of(n)).rename(path / f"aside-{other}")
+        (path / shard_name(n)).rename(path / f"aside-{other}")
     for n in range(1, MACHINES + 1):
-        (path / f"aside-{n}").rename(path / name_of(n))
+        (path / f"aside-{n}").rename(path / shard_name(n))
     rename, count = type(path).rename, 0
 
     def interrupted_rename(self, target):
         nonlocal count
         count += 1
-        if count == stops:
+        if count == interrupted_at:
             raise KeyboardInterrupt
         return rename(self, target)
 
     monkeypatch.setattr(type(path), "rename", interrupted_rename)
-    if stops:
+    if interrupted_at:
         with pytest.raises(KeyboardInterrupt):
             repair(path)
     monkeypatch.undo()
@@ -237,11 +237,11 @@ def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch,
 
 
 def test_a_copy_under_another_name_replaces_a_damaged_shard(path, X):
-    data = (path / name_of(2)).read_bytes()
-    shutil.copy(path / name_of(2), path / name_of(4))
+    data = (path / shard_name(2)).read_bytes()
+    shutil.copy(path / shard_name(2), path / shard_name(4))
     overwrite(path, 2, 7)
     repair(path)
-    assert (path / name_of(2)).read_bytes() == data
+    assert (path / shard_name(2)).read_bytes() == data
     check_decodes(path, X)
 
 
@@ -269,7 +269,7 @@ def test_other_damaged_files_are_named_and_restored(path, name, change):
     assert (condition.damaged, condition.other_problems) == ([], {})
 
 
-def test_repair_without_checksums(path, X):
+def test_repair_rebuilds_missing_checksums(path, X):
     overwrite(path, 3, 20)
     (path / "checksums-1.npy").unlink()
     (path / "checksums-1.copy.npy").unlink()
@@ -316,11 +316,11 @@ def test_wrong_entries_at_both_ends_of_a_block_are_detected(tmp_path, row):
     X = np.random.default_rng(0).standard_normal((600, 512)).astype(np.float32)
     path = tmp_path / "store"
     assert encode(X, path, MACHINES, RECOVERY).block_bytes == 200 * 512 * 4
-    shard = np.load(path / name_of(2))
+    shard = np.load(path / shard_name(2))
     forge(path, 2, row)
     result = repair(path)
     assert (result.faulty, result.rebuilt) == ((2,), {2: "rows 0..199"})
-    np.testing.assert_allclose(np.load(path / name_of(2)), shard, atol=1e-5)
+    np.testing.assert_allclose(np.load(path / shard_name(2)), shard, atol=1e-5)
     check_decodes(path, X)
 
 
@@ -334,9 +334,9 @@ def test_l_plus_one_shards_cannot_identify_the_wrong_one(X, tmp_path):
     assert "shards 1, 2, 3, 4 disagree at rows" in problem
     start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+)", problem).groups())
     assert start <= 30 <= stop
-    for spread in (add_machine, lambda store: decode(store, path.parent / "X.npy")):
+    for operation in (add_machine, lambda store: decode(store, path.parent / "X.npy")):
         with pytest.raises(DamagedStoreError, match="shards 1, 2, 3, 4 disagree at rows"):
-            spread(path)
+            operation(path)
     result = repair(path, 4)
     assert 4 in result.rebuilt
     assert repair(path).unresolved == []
@@ -350,11 +350,11 @@ def test_naming_one_of_two_wrong_shards_rebuilds_nothing(X, tmp_path):
     encode(X, path, RECOVERY + 2, RECOVERY)
     for machine in (3, 4):
         forge(path, machine, 30, 70.0 + machine)
-    before = {n: (path / name_of(n)).read_bytes() for n in range(1, RECOVERY + 3)}
+    before = {n: (path / shard_name(n)).read_bytes() for n in range(1, RECOVERY + 3)}
     assert repair(path).unresolved
     result = repair(path, 3)
     assert "shards 1, 2, 4, 5 disagree" in result.unresolved[0]
-    assert {n: (path / name_of(n)).read_bytes() for n in before} == before
+    assert {n: (path / shard_name(n)).read_bytes() for n in before} == before
     assert repair(path).unresolved
 
 
@@ -375,12 +375,12 @@ def test_decode_excludes_a_wrong_shard(path, X):
         add_machine(path)
 
 
-# --- one machine more ---------------------------------------------------------------------
+# --- added machines -----------------------------------------------------------------------
 
 
 @in_both_dtypes
 def test_an_added_machine_can_replace_any_other(path, X):
-    view = open_store(path)
+    store = open_store(path)
     before = contents(path)
     manifest = add_machine(path)
     assert manifest.code.machines == MACHINES + 1
@@ -389,15 +389,15 @@ def test_an_added_machine_can_replace_any_other(path, X):
     assert {name: data for name, data in contents(path).items() if name in before} == before | {
         name: contents(path)[name] for name in ("manifest.json", "manifest.copy.json")
     }
-    assert view.open_shard(2).load([(0, R)]).bytes > 0  # opened before the machine was added
+    assert store.open_shard(2).load([(0, R)]).bytes > 0  # opened before the machine was added
     for machine in (1, 2, 3, 4):
-        (path / name_of(machine)).unlink()
+        (path / shard_name(machine)).unlink()
     check_decodes(path, X)
     repair(path)
     check_decodes(path, X)
 
 
-# --- who may write ------------------------------------------------------------------------
+# --- concurrent and read-only access ------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", [repair, add_machine])

@@ -33,7 +33,7 @@ def rows_of_all_sizes(dtype, rows=300, columns=20):
     return (RNG.standard_normal((rows, columns)) * sizes).astype(dtype)
 
 
-def scaling_of(store):
+def load_scaling(store):
     return read_scaling(store, open_store(store).manifest)
 
 
@@ -59,9 +59,9 @@ def test_equilibrated_rows_have_similar_sizes(dtype, data):
     largest = np.abs(out).max(axis=1)
     assert (largest[np.abs(rows).max(axis=1) == 0] == 0).all()
     # A row is scaled less if its smallest entry is or would become subnormal.
-    least = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=1)
-    close = np.abs(rows).max(axis=1) * float(np.finfo(dtype).tiny) * 4 < least
-    assert ((largest >= 0.5) & (largest < 1) | ~close | (largest == 0)).all()
+    smallest = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=1)
+    is_scalable = np.abs(rows).max(axis=1) * float(np.finfo(dtype).tiny) * 4 < smallest
+    assert ((largest >= 0.5) & (largest < 1) | ~is_scalable | (largest == 0)).all()
     assert (exponents[largest == 0] == ZERO_ROW).all()
 
 
@@ -73,7 +73,7 @@ def test_equilibrated_rows_have_similar_sizes(dtype, data):
 def test_small_rows_are_as_accurate_as_large_ones(tmp_path, dtype, columns):
     X = rows_of_all_sizes(dtype, 200, columns)
     encode_blocks(X, tmp_path / "store", 5, 3)
-    scaling = scaling_of(tmp_path / "store")
+    scaling = load_scaling(tmp_path / "store")
     expected = np.frexp(np.abs(X).max(axis=1))[1]
     assert scaling.exponents.dtype == np.int16
     assert scaling.exponents.reshape(-1)[:200].tolist() == expected.tolist()
@@ -123,10 +123,10 @@ def test_rows_are_scaled_only_if_requested_or_without_a_systematic_code(tmp_path
     for name, options in ("none", {"scaling": "none"}), ("systematic", {"systematic": True}):
         manifest = encode(X, tmp_path / name, 5, 3, **options)
         assert manifest.row_exponents is None
-        assert scaling_of(tmp_path / name).exponents is None
+        assert load_scaling(tmp_path / name).exponents is None
         assert not list((tmp_path / name).glob("row-exponents*"))
         np.testing.assert_array_equal(
-            scaling_of(tmp_path / name).column_sizes, np.abs(X).max(axis=0)
+            load_scaling(tmp_path / name).column_sizes, np.abs(X).max(axis=0)
         )
     assert np.array_equal(open_store(tmp_path / "systematic").shard(2), X[100:200])
     with pytest.warns(ScaleWarning, match=r"use scaling rows \(--scaling rows\)"):
@@ -136,7 +136,7 @@ def test_rows_are_scaled_only_if_requested_or_without_a_systematic_code(tmp_path
 
 
 class CountingArray(np.ndarray):
-    """Counts how often each entry is read."""
+    """An array that counts how often each entry is read."""
 
     reads: np.ndarray
 
@@ -174,8 +174,8 @@ def test_a_resume_does_not_trust_the_journal(tmp_path, damaged, rows, columns, p
         if change:
             change(tmp_path / "store" / damaged)
         encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
-        found, whole = (contents(tmp_path / name, "source.json") for name in ("store", "whole"))
-        assert found == whole
+        resumed, whole = (contents(tmp_path / name, "source.json") for name in ("store", "whole"))
+        assert resumed == whole
         shutil.rmtree(tmp_path / "store")
 
 
@@ -191,7 +191,7 @@ def truncate(file):
     os.truncate(file, 150)
 
 
-def copy_of_another_store(file):
+def replace_by_another_store(file):
     other = file.parents[1] / "other"
     if not other.exists():
         encode(rows_of_all_sizes("float32"), other, 5, 3)
@@ -203,7 +203,7 @@ def damage_header(file):
     file.write_bytes(b"\x93NUMPY\x01\x00v\x00{" + b"(" * 117 + data[128:])
 
 
-DAMAGES = [truncate, copy_of_another_store, damage_header]
+DAMAGES = [truncate, replace_by_another_store, damage_header]
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ DAMAGES = [truncate, copy_of_another_store, damage_header]
     [*((name, os.unlink) for name in FILES), *((FILES[0], change) for change in DAMAGES)],
 )
 def test_a_damaged_file_is_named_and_restored_from_its_copy(store, name, change):
-    before, X = contents(store), scaling_of(store)
+    before, X = contents(store), load_scaling(store)
     change(store / name)
     condition = verify(store)
     assert (condition.damaged, list(condition.other_problems)) == ([], [name])
-    np.testing.assert_array_equal(scaling_of(store).exponents, X.exponents)
-    np.testing.assert_array_equal(scaling_of(store).column_sizes, X.column_sizes)
+    np.testing.assert_array_equal(load_scaling(store).exponents, X.exponents)
+    np.testing.assert_array_equal(load_scaling(store).column_sizes, X.column_sizes)
     decode(store, store.parent / "X.npy")
     assert repair(store).restored == [name]
     assert contents(store) == before
@@ -224,9 +224,9 @@ def test_a_damaged_file_is_named_and_restored_from_its_copy(store, name, change)
 
 @pytest.mark.parametrize("kind", ["row-exponents", "column-sizes"])
 def test_a_damaged_file_with_a_damaged_copy_is_an_error(store, kind):
-    both = [f"{kind}.npy", f"{kind}.copy.npy"]
-    (store / both[0]).unlink()
-    overwrite(store / both[1])
+    names = [f"{kind}.npy", f"{kind}.copy.npy"]
+    (store / names[0]).unlink()
+    overwrite(store / names[1])
     message = rf"{kind}\.npy and {kind}\.copy\.npy are missing or altered and cannot be restored"
     with pytest.raises(DamagedStoreError, match=message), cec_mpi.open_operator(store, None):
         pass
@@ -234,30 +234,30 @@ def test_a_damaged_file_with_a_damaged_copy_is_an_error(store, kind):
         with pytest.raises(DamagedStoreError, match=message):
             decode(store, store.parent / "X.npy")
         assert not (store.parent / "X.npy").exists()
-    assert list(verify(store).other_problems) == verify(store).lost == both
+    assert list(verify(store).other_problems) == verify(store).lost == names
     (store / "shard-0002.npy").unlink()
     result = repair(store)
-    assert (result.lost, result.restored, list(result.rebuilt)) == (both, [], [2])
+    assert (result.lost, result.restored, list(result.rebuilt)) == (names, [], [2])
 
 
 def test_a_pipe_in_place_of_a_file_is_named_and_kept(store):
     (store / "row-exponents.npy").unlink()
     os.mkfifo(store / "row-exponents.npy")
     assert verify(store).other_problems == {"row-exponents.npy": "a FIFO, expected a file"}
-    assert scaling_of(store).exponents.any()
+    assert load_scaling(store).exponents.any()
     with pytest.raises(InputError, match=r"row-exponents\.npy is a FIFO, expected a file"):
         repair(store)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e30])
-def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
+def test_rows_of_zeros_are_as_accurate_as_other_rows(tmp_path, size):
     X = np.zeros((9, 5))
     X[[0, 2, 4, 7]] = size * RNG.standard_normal((4, 5))
     encode(X, tmp_path / "store", 5, 3)
     decode(tmp_path / "store", tmp_path / "X.npy")
     np.testing.assert_allclose(np.load(tmp_path / "X.npy"), X, rtol=0, atol=1e-14 * size)
     w, v = RNG.standard_normal(5), RNG.standard_normal(9)
-    v[[1, 3]] *= 1e100  # for rows of zeros
+    v[[1, 3]] *= 1e100  # the factors of rows of zeros
     with cec_mpi.open_operator(tmp_path / "store", None) as operator:
         operator.available = {2, 4, 5}
         np.testing.assert_allclose(operator @ w, X @ w, rtol=0, atol=1e-14 * size)
@@ -273,7 +273,7 @@ def test_rows_of_zeros_have_the_errors_of_other_rows(tmp_path, size):
     ],
 )
 def test_values_out_of_range_are_refused(store, kind, value, message):
-    """The checksums in the manifest match them."""
+    """The values match the checksums in the manifest."""
     array = np.load(store / f"{kind}.npy")
     array.flat[0] = value
     for name in f"{kind}.npy", f"{kind}.copy.npy":

@@ -22,20 +22,20 @@ from helpers.stores import flip_bit
 MACHINES, COPIES = 4, 2
 
 
-def with_empty_rows(dtype):
+def matrix_with_empty_rows(dtype):
     X = random_sparse(120, 23).toarray()
     X[20:60] = 0
     X[77] = np.arange(23) - 11.5
     return sp.csr_array(X.astype(dtype))
 
 
-X = with_empty_rows(np.float64)
+X = matrix_with_empty_rows(np.float64)
 
 
 @pytest.fixture(scope="module", params=["float64", "float32"])
 def template(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("sparse") / "S"
-    matrix = with_empty_rows(request.param)
+    matrix = matrix_with_empty_rows(request.param)
     encode(matrix, path, MACHINES, copies=COPIES)
     return matrix, path
 
@@ -54,14 +54,14 @@ def store(float64_template, tmp_path):
 
 @pytest.mark.parametrize("holding", ["mmap", "ram"])
 @pytest.mark.parametrize("arithmetic", ["float64", "float32"])
-def test_products_of_some_rows_that_a_machine_holds(template, arithmetic, holding):
+def test_machines_multiply_any_of_their_rows(template, arithmetic, holding):
     matrix, path = template
-    opened = open_store(path)
-    held = opened.manifest.rows_of_machine(2)
+    store = open_store(path)
+    parts = store.manifest.rows_of_machine(2)
     rng = np.random.default_rng(0)
-    for intervals in (held, held[::2], [(held[0][0] + 1, held[0][1] - 1), *held[2:]]):
+    for intervals in (parts, parts[::2], [(parts[0][0] + 1, parts[0][1] - 1), *parts[2:]]):
         for columns in (1, 3):
-            shard = opened.open_shard(2, holding)
+            shard = store.open_shard(2, holding)
             shard.load(intervals)
             rows = np.concatenate([matrix.toarray()[start:stop] for start, stop in intervals])
             W = rng.standard_normal((columns, 23)).astype(arithmetic)
@@ -87,11 +87,11 @@ def test_stored_sizes_of_columns_are_bounds_within_a_factor_of_two(scales, tmp_p
 
 
 def test_rows_of_another_machine_are_refused(float64_template):
-    opened = open_store(float64_template)
-    intervals = opened.manifest.rows_of_machine(1)
-    free = next(row for row in range(120) if not any(a <= row < b for a, b in intervals))
+    store = open_store(float64_template)
+    intervals = store.manifest.rows_of_machine(1)
+    other_row = next(row for row in range(120) if not any(a <= row < b for a, b in intervals))
     with pytest.raises(MachineError, match="machine 1 does not hold part"):
-        opened.open_shard(1).load(((free, free + 1),))
+        store.open_shard(1).load(((other_row, other_row + 1),))
 
 
 def test_emulated_speeds_count_nonzeros(tmp_path):
@@ -99,11 +99,11 @@ def test_emulated_speeds_count_nonzeros(tmp_path):
     matrix = np.zeros((120, 50))
     matrix[:60, :20] = 1
     encode(sp.csr_array(matrix), tmp_path / "S", 2, copies=2)
-    kept, emulated = MemoryRecorder(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
-    with open_operator(tmp_path / "S", speeds=(1, 1), recorder=kept, **emulated) as operator:
+    recorder, emulated = MemoryRecorder(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
+    with open_operator(tmp_path / "S", speeds=(1, 1), recorder=recorder, **emulated) as operator:
         np.testing.assert_allclose(operator @ np.ones(50), matrix @ np.ones(50))
-    assert 30 <= min(kept.records[0].rows) <= 45  # without nonzeros in the cost, it would be 60
-    assert min(kept.records[0].compute_seconds) >= 0.9 * 60 / 2000
+    assert 30 <= min(recorder.records[0].rows) <= 45  # without nonzeros in the cost, it would be 60
+    assert min(recorder.records[0].compute_seconds) >= 0.9 * 60 / 2000
 
 
 def test_speeds_are_measured_with_rows_of_the_machine(float64_template):
@@ -112,14 +112,14 @@ def test_speeds_are_measured_with_rows_of_the_machine(float64_template):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (3, 70_000)])
-def test_small_and_narrow_matrices(shape, tmp_path):
+def test_small_and_narrow_matrices_are_stored_and_decoded(shape, tmp_path):
     matrix = sp.csr_array(([2.5], ([shape[0] - 1], [shape[1] - 1])), shape=shape)
     encode(matrix, tmp_path / "S", 3, copies=3)
     assert verify(tmp_path / "S").damaged == []
     decode(tmp_path / "S", tmp_path / "back.npz")
-    back = sp.load_npz(tmp_path / "back.npz")
-    assert back.shape == shape
-    assert abs(back - matrix).max() == 0
+    decoded = sp.load_npz(tmp_path / "back.npz")
+    assert decoded.shape == shape
+    assert abs(decoded - matrix).max() == 0
 
 
 def is_undamaged(path):
@@ -132,13 +132,13 @@ FILES = ("shard-0001.csr", "shard-0003.csr", "checksums-1.npy", "cells.npy", "co
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
-def test_damage_is_found_and_repaired(store, name, how):
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
+def test_damage_is_found_and_repaired(store, name, damage):
     file = store / name
     before = file.read_bytes()
-    if how == "missing":
+    if damage == "missing":
         file.unlink()
-    elif how == "truncated":
+    elif damage == "truncated":
         os.truncate(file, len(before) - 3)
     else:
         flip_bit(file, len(before) // 2)
@@ -152,8 +152,8 @@ def test_every_section_of_a_file_is_verified(store):
     layout = open_store(store).manifest.layout
     file = layout.file_layout(2)
     sections = zip(file.section_offsets, file.entry_counts, layout.itemsizes, strict=True)
-    for begin, count, size in sections:
-        for position in (begin, begin + count * size - 1):
+    for offset, count, size in sections:
+        for position in (offset, offset + count * size - 1):
             flip_bit(store / "shard-0002.csr", position)
             assert verify(store).damaged == [2]
             flip_bit(store / "shard-0002.csr", position)
@@ -164,9 +164,9 @@ def test_rows_without_a_good_copy_are_named(store, tmp_path):
     layout = open_store(store).manifest.layout
     for machine in layout.holders[0]:
         (store / f"shard-{machine:04d}.csr").unlink()
-    with pytest.raises(DamagedStoreError, match=r"cannot be repaired: rows 0\.\.\d+") as caught:
+    with pytest.raises(DamagedStoreError, match=r"cannot be repaired: rows 0\.\.\d+") as error:
         repair(store)
-    assert "no machine has a good copy" in str(caught.value)
+    assert "no machine has a good copy" in str(error.value)
     with pytest.raises(DamagedStoreError, match="rows 0"):
         decode(store, tmp_path / "back.npz")
     assert not (tmp_path / "back.npz").exists()
@@ -183,20 +183,20 @@ def test_decode_uses_any_good_copy(store, tmp_path):
 
 
 def test_an_added_machine_holds_rows(store):
-    grown = add_machine(store)
-    assert len(grown.shards) == MACHINES + 1
+    manifest = add_machine(store)
+    assert len(manifest.shards) == MACHINES + 1
     assert is_undamaged(store)
-    intervals = grown.rows_of_machine(MACHINES + 1)
+    intervals = manifest.rows_of_machine(MACHINES + 1)
     expected = np.concatenate([X.toarray()[start:stop] for start, stop in intervals])
     np.testing.assert_array_equal(open_store(store).shard(MACHINES + 1).toarray(), expected)
 
 
 def test_a_shard_has_the_rows_of_its_machine(template):
     matrix, path = template
-    opened = open_store(path)
+    store = open_store(path)
     for machine in range(1, MACHINES + 1):
-        shard = opened.shard(machine)
-        rows = [k for a, b in opened.manifest.rows_of_machine(machine) for k in range(a, b)]
+        shard = store.shard(machine)
+        rows = [k for a, b in store.manifest.rows_of_machine(machine) for k in range(a, b)]
         assert shard.dtype == matrix.dtype
         np.testing.assert_array_equal(shard.toarray(), matrix.toarray()[rows])
 
