@@ -18,8 +18,8 @@ def make_run(tmp_path):
         writer, text = LineFormatter(), ""
         for part in parts:
             text += writer.header({**HEADER, **(header or {})})
-            for each in part:
-                text += each if isinstance(each, str) else writer.step(each)
+            for record in part:
+                text += record if isinstance(record, str) else writer.step(record)
         (directory / "steps.jsonl").write_text(text, "utf-8")
         if summary is not None:
             (directory / "summary.json").write_text(json.dumps(summary))

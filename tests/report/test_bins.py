@@ -23,11 +23,11 @@ STATE = {state.name: index for index, state in enumerate(STATES)}
 @given(st.lists(st.none() | st.floats(0, 9), max_size=40), st.sampled_from([2, 4, 8]))
 def test_a_bin_has_the_minimum_median_and_maximum(values, width):
     found = bin_series(np.array(values, float), width)
-    for at in range(0, len(values), width):
-        known = [each for each in values[at : at + width] if each is not None]
-        wanted = (min(known), float(np.median(known)), max(known)) if known else (None,) * 3
-        each = tuple(found[name][at // width] for name in ("min", "median", "max"))
-        assert each == pytest.approx(wanted, rel=1e-5) if known else each == wanted
+    for start in range(0, len(values), width):
+        known = [value for value in values[start : start + width] if value is not None]
+        expected = (min(known), float(np.median(known)), max(known)) if known else (None,) * 3
+        actual = tuple(found[name][start // width] for name in ("min", "median", "max"))
+        assert actual == pytest.approx(expected, rel=1e-5) if known else actual == expected
 
 
 @st.composite
@@ -36,24 +36,24 @@ def plans(draw):
     available = draw(st.sets(st.integers(1, count), min_size=2).map(sorted).map(tuple))
     copies = draw(st.integers(1, len(available)))
     rows = draw(st.integers(1, 60))
-    kind = draw(st.booleans())
+    is_by_load = draw(st.booleans())
     plan = assign_cyclically(available, copies, rows)
-    if kind:
+    if is_by_load:
         plan = assign_loads(available, plan.loads, copies)
-    found = [[x for pair in plan.intervals(n) for x in pair] for n in range(1, count + 1)]
-    return plan, found
+    bounds = [[x for pair in plan.intervals(n) for x in pair] for n in range(1, count + 1)]
+    return plan, bounds
 
 
-def rows_of(bounds):
+def rows_by_machine(bounds):
     return [
-        {row for a, b in zip(each[::2], each[1::2], strict=True) for row in range(a, b)}
-        for each in bounds
+        {row for a, b in zip(pairs[::2], pairs[1::2], strict=True) for row in range(a, b)}
+        for pairs in bounds
     ]
 
 
 @given(plans())
-def test_blocks_of_intervals(made):
-    plan, bounds = made
+def test_blocks_have_the_machines_of_their_intervals(plan_and_bounds):
+    plan, bounds = plan_and_bounds
     by_row = {}
     for block in plan.blocks:
         by_row |= {row: list(block.machines) for row in range(block.start, block.stop)}
@@ -71,14 +71,14 @@ BOUNDS = st.sets(st.integers(0, 30)).map(lambda rows: sorted(rows)[: len(rows) /
 def test_moved_rows_are_new_to_the_machine(old, new):
     found = new_rows_by_machine([new], [old]).get("1", [])
     moved = [row for start, stop in found for row in range(start, stop)]
-    (old_rows, new_rows) = rows_of([old, new])
+    (old_rows, new_rows) = rows_by_machine([old, new])
     assert sorted(new_rows - old_rows) == moved
 
 
 LOADS = [(50, 50, 50, 50), (67, 67, 66, 0), (0, 100, 100, 0), (100, 0, 50, 50), (80, 80, 40, 0)]
 EVENTS = [{"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 5}, {"late": 1}, {"wrong": 4}]
 EVENTS += [{"left": 3}, {"unresponsive": 1, "reason": "x"}]
-WHYS = ["preempted", "late", "lost", "unresponsive", "left", "excluded", "not joined"]
+REASONS = ["preempted", "late", "lost", "unresponsive", "left", "excluded", "not joined"]
 
 
 @given(
@@ -88,7 +88,7 @@ WHYS = ["preempted", "late", "lost", "unresponsive", "left", "excluded", "not jo
             st.integers(1, 9),
             st.lists(st.sampled_from(EVENTS), max_size=2),
             st.integers(1, 30),
-            st.sampled_from(WHYS),
+            st.sampled_from(REASONS),
         ),
         min_size=1,
         max_size=12,
@@ -100,12 +100,12 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
     rng = np.random.default_rng(0)
     writer, steps = LineFormatter(), []
     text = writer.header(HEADER)
-    for at, (rows, pace, events, count, why) in enumerate(stretches):
-        if at in resumes:
+    for number, (rows, pace, events, count, reason) in enumerate(stretches):
+        if number in resumes:
             text += writer.header(HEADER)
         for _ in range(count):
             seconds = [n * pace * rng.uniform(1, 2) / 1e4 for n in rows]
-            step = step_of(len(steps), seconds=seconds, rows=rows, events=events, why=why)
+            step = step_of(len(steps), seconds=seconds, rows=rows, events=events, why=reason)
             text, events = text + writer.step(step), []
             steps.append(step)
     directory = tmp_path_factory.mktemp("run")
@@ -116,29 +116,32 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
     assert count == -(-len(steps) // width) <= 64
     cells = np.frombuffer(base64.b64decode(run.bins.encode_cells()), np.uint8).reshape(4, count)
     for bin_ in range(count):
-        mine = steps[bin_ * width : (bin_ + 1) * width]
+        group = steps[bin_ * width : (bin_ + 1) * width]
         assert run.bins.seconds[bin_] == pytest.approx(
-            np.sum([step.compute_seconds for step in mine], axis=0), abs=1e-7
+            np.sum([step.compute_seconds for step in group], axis=0), abs=1e-7
         )
-        assert run.bins.rows[bin_].tolist() == np.sum([step.rows for step in mine], axis=0).tolist()
+        assert (
+            run.bins.rows[bin_].tolist() == np.sum([step.rows for step in group], axis=0).tolist()
+        )
         for n in range(4):
-            marks = {next(iter(e)) for s in mine for e in s.events if n + 1 in e.values()}
+            marks = {next(iter(e)) for s in group for e in s.events if n + 1 in e.values()}
             marks &= {"lost", "wrong", "late"}
             if marks:
                 assert cells[n, bin_] == min(STATE[name] for name in marks)
-            elif not any(n + 1 in step.available for step in mine):
-                why = {
-                    each
-                    for step in mine
-                    for each, those in step.absent_since.items()
-                    if n + 1 in those
+            elif not any(n + 1 in step.available for step in group):
+                reasons = {
+                    reason
+                    for step in group
+                    for reason, machines in step.absent_since.items()
+                    if n + 1 in machines
                 }
                 states = {
-                    STATE[each.replace("unresponsive", "lost")] for each in why - {"preempted"}
+                    STATE[reason.replace("unresponsive", "lost")]
+                    for reason in reasons - {"preempted"}
                 }
                 assert cells[n, bin_] == min(states, default=STATE["preempted"])
             else:
-                share = sum(step.rows[n] for step in mine) / (100 * len(mine))
+                share = sum(step.rows[n] for step in group) / (100 * len(group))
                 assert cells[n, bin_] == round(16 + share * 239)
     texts = {"lost": "gone", "joined": "rank 5", "unresponsive": "x"}
     assert run.events == [
@@ -150,15 +153,16 @@ def test_bins_of_any_run_have_the_sums_of_their_steps(tmp_path_factory, stretche
     cyclic_total = sum(_slowest(step, cyclic_loads(len(step.available), 2, 100)) for step in steps)
     assert run.time_totals.compared_steps == len(steps)
     assert run.time_totals.cyclic_seconds == pytest.approx(cyclic_total, abs=1e-6)
-    made = [0] + [
-        at for at in range(1, len(steps)) if steps[at].assignment != steps[at - 1].assignment
+    changes = [0] + [
+        n for n in range(1, len(steps)) if steps[n].assignment != steps[n - 1].assignment
     ]
-    assert run.assignments.first_steps == made
-    assert [held.index for held in run.assignments.select()] == made
+    assert run.assignments.first_steps == changes
+    assert [assignment.index for assignment in run.assignments.select()] == changes
 
 
 def _slowest(step, loads):
-    here = [n - 1 for n in step.available]
+    indices = [n - 1 for n in step.available]
     return max(
-        step.compute_seconds[n] / step.rows[n] * load for n, load in zip(here, loads, strict=False)
+        step.compute_seconds[n] / step.rows[n] * load
+        for n, load in zip(indices, loads, strict=False)
     )

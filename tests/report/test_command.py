@@ -22,7 +22,7 @@ from cec_mpi.store.files.durable import locked
 from helpers.steps import step_of
 from helpers.waiting import LIMIT
 
-GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+WITHOUT_4 = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 LOST = [{"lost": 4, "reason": "its process has ended"}]
 
 
@@ -31,7 +31,7 @@ def run(make_run):
     return make_run(
         [
             step_of(0, load_seconds=[0.05] * 4, collect_seconds=0.26),
-            step_of(1, **GONE, events=LOST),
+            step_of(1, **WITHOUT_4, events=LOST),
             step_of(2),
         ]
     )
@@ -41,24 +41,24 @@ def report(*words):
     return main(["report", *map(str, words)])
 
 
-def data_in(page):
+def read_data(page):
     text = page.read_text("utf-8")
     return json.loads(re.search(r'<script[^>]* id="data"[^>]*>(.*?)</script>', text, re.S)[1])
 
 
-CLOSED = """
+DROP_RIGHTS = """
 import ctypes, os, sys
-for right in (1, 2):  # of root, to read everything
+for right in (1, 2):  # of root to read all files
     ctypes.CDLL(None).prctl(24, right, 0, 0, 0)
 os.execv(sys.executable, [sys.executable, "-m", "cec_mpi", *sys.argv[1:]])
 """
 
 
-def test_an_unreadable_directory_is_one_message(tmp_path):
+def test_an_unreadable_directory_gives_one_message(tmp_path):
     (tmp_path / "out").mkdir(mode=0)
     for command in (["report", "out", "--out", "page.html"], ["top", "out", "--once"]):
         done = subprocess.run(
-            [sys.executable, "-c", CLOSED, *command],
+            [sys.executable, "-c", DROP_RIGHTS, *command],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -69,37 +69,37 @@ def test_an_unreadable_directory_is_one_message(tmp_path):
         assert "cannot be read: Permission denied" in done.stderr
 
 
-def test_a_page_of_a_run(run, tmp_path, capsys):
+def test_a_page_has_the_title_and_the_steps_of_a_run(run, tmp_path, capsys):
     out = tmp_path / "report.html"
     assert report(run, "--out", out) == 0
     assert capsys.readouterr().out == f"{out}: {run}\n"
-    found = data_in(out)
+    found = read_data(out)
     assert found["title"] == str(run)
     assert found["reload_seconds"] is None
     assert found["runs"][0]["steps"] == 3
     assert report(run, "--out", out, "--title", "Mine & <yours>", "-q") == 0
-    assert data_in(out)["title"] == "Mine & <yours>"
+    assert read_data(out)["title"] == "Mine & <yours>"
     assert "Mine &amp; &lt;yours&gt;" in out.read_text("utf-8")
     assert capsys.readouterr().out == ""
 
 
 def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
-    """The page is written at intervals until the run ends, and a line says so."""
+    """The page is written at intervals until the run ends, and a line states it."""
     monkeypatch.setattr("cec_mpi.cli.commands.report.PAGE_SECONDS", 0.02)
     monkeypatch.setattr("cec_mpi.report.live.display.FILE_LINES", Display(False, 0.1))
     out, printed, pages = tmp_path / "report.html", [""], []
 
-    def hold():
+    def hold_run():
         with locked(run, "busy"):
             is_held.set()
             deadline = time.monotonic() + 60
             while " at step 3, " not in printed[0] and time.monotonic() < deadline:
                 time.sleep(0.01)
                 printed[0] += capsys.readouterr().err
-            pages.append(data_in(out))
+            pages.append(read_data(out))
 
     is_held = threading.Event()
-    holder = threading.Thread(target=hold)
+    holder = threading.Thread(target=hold_run)
     holder.start()
     is_held.wait(60)
     assert report(run, "--out", out, "--watch", "--step", "1,9") == 0
@@ -109,8 +109,8 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     assert any(line.startswith(f"cec-mpi: {out}: written at ") for line in lines)
     assert f"cec-mpi: warning: --step 9: {run} has steps 0 to 2" in lines
     assert (pages[0]["reload_seconds"], pages[0]["runs"][0]["state"]) == (0.02, "running")
-    assert data_in(out)["reload_seconds"] is None
-    assert data_in(out)["runs"][0]["state"] == "interrupted"
+    assert read_data(out)["reload_seconds"] is None
+    assert read_data(out)["runs"][0]["state"] == "interrupted"
 
 
 def test_watching_waits_for_the_first_record(run, tmp_path, monkeypatch):
@@ -125,12 +125,12 @@ def test_watching_waits_for_the_first_record(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr("cec_mpi.cli.commands.report.time.sleep", write_records)
     assert report(run, "--out", tmp_path / "report.html", "--watch") == 0
-    assert data_in(tmp_path / "report.html")["runs"][0]["steps"] == 3
+    assert read_data(tmp_path / "report.html")["runs"][0]["steps"] == 3
 
 
-@pytest.mark.parametrize("quietly", [["-q"], ["--progress", "off"]])
-def test_watching_can_be_silent(run, tmp_path, capsys, quietly):
-    assert report(run, "--out", tmp_path / "x.html", "--watch", *quietly) == 0
+@pytest.mark.parametrize("options", [["-q"], ["--progress", "off"]])
+def test_watching_can_be_silent(run, tmp_path, capsys, options):
+    assert report(run, "--out", tmp_path / "x.html", "--watch", *options) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -140,7 +140,7 @@ def test_watching_reports_files_that_cannot_be_written(run, tmp_path, capsys):
     assert "x.html cannot be written: No such file" in capsys.readouterr().err
 
 
-def test_a_full_disk_gets_all_files_or_none(run, tmp_path, capsys, monkeypatch):
+def test_a_full_disk_leaves_all_files_unchanged(run, tmp_path, capsys, monkeypatch):
     """The error is raised by fsync."""
     table, page, synced = tmp_path / "steps.csv", tmp_path / "page.html", []
 
@@ -155,7 +155,7 @@ def test_a_full_disk_gets_all_files_or_none(run, tmp_path, capsys, monkeypatch):
     (error,) = capsys.readouterr().err.splitlines()
     assert re.search(r"(steps.csv|page.html) cannot be written: No space left", error)
     assert page.read_text() == "before"
-    assert {each.name for each in tmp_path.iterdir()} == {"page.html", "run"}
+    assert {file.name for file in tmp_path.iterdir()} == {"page.html", "run"}
 
 
 def test_a_table_has_a_row_for_each_step(run, tmp_path):
@@ -172,7 +172,7 @@ def test_a_table_has_a_row_for_each_step(run, tmp_path):
     assert (rows[0]["condition_number"], rows[0]["payload_bytes"]) == ("2.5", "1688")
 
 
-def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatch):
+def test_a_table_has_empty_cells_and_no_formulas(make_run, tmp_path, monkeypatch):
     run = make_run([step_of(0, hindsight_makespan=None, cancellation=None)], name="=1+1")
     monkeypatch.chdir(run.parent)
     assert report("=1+1", "--csv", "steps.csv") == 0
@@ -181,7 +181,7 @@ def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["RUN"], "nothing to write: expected --out FILE"),
         (["--out", "x.html"], "missing DIR: expected cec-mpi report DIR ..."),
@@ -202,8 +202,8 @@ def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatc
         (["RUN", "--out", "x.html", "--step", "9-7"], "'9-7': expected step numbers"),
     ],
 )
-def test_bad_input_is_one_message_and_nothing_is_written(
-    run, tmp_path, monkeypatch, capsys, words, says
+def test_bad_input_gives_one_message_and_writes_no_file(
+    run, tmp_path, monkeypatch, capsys, words, message
 ):
     monkeypatch.chdir(tmp_path)
     before = (run / "steps.jsonl").read_bytes()
@@ -211,13 +211,13 @@ def test_bad_input_is_one_message_and_nothing_is_written(
     error = capsys.readouterr().err
     assert error.startswith("cec-mpi: error: ")
     assert error.count("\n") == 1
-    assert says in error
-    assert [each.name for each in tmp_path.iterdir()] == ["run"]
-    assert [each.name for each in run.iterdir()] == ["steps.jsonl"]
+    assert message in error
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    assert [file.name for file in run.iterdir()] == ["steps.jsonl"]
     assert (run / "steps.jsonl").read_bytes() == before
 
 
-def test_a_run_without_steps_is_a_warning(make_run, tmp_path, capsys):
+def test_a_run_without_steps_causes_a_warning(make_run, tmp_path, capsys):
     run = make_run([])
     assert report(run, "--out", tmp_path / "x.html") == 0
     assert capsys.readouterr().err == f"cec-mpi: warning: {run} has no steps\n"

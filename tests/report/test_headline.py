@@ -18,21 +18,21 @@ from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.states import PREEMPTED, STATE_INDEX
 from helpers.steps import step_of
 
-THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
+WITHOUT_4 = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 LOST = {"lost": 4, "reason": "gone"}
 LOADED = {"load_seconds": [0.5, 0.5, 0.5, 0.5], "load_bytes": [4000] * 4}
 
 
-def words(directory):
+def status_text(directory):
     return "\n".join(status_sentences(Run(str(directory))))
 
 
 def facts(directory):
-    return {each["label"]: each["text"] for each in run_facts(Run(str(directory)))}
+    return {fact["label"]: fact["text"] for fact in run_facts(Run(str(directory)))}
 
 
 def figures(directory):
-    return [tuple(each) for each in key_figures(Run(str(directory)))]
+    return [tuple(figure) for figure in key_figures(Run(str(directory)))]
 
 
 def table(directory):
@@ -42,7 +42,7 @@ def table(directory):
     return {row[0]: dict(zip(labels, row[1:], strict=True)) for row in found["rows"]}
 
 
-def test_the_head_of_the_report_of_a_small_run(make_run):
+def test_the_head_of_a_report_has_facts_figures_and_machines(make_run):
     """Machines 3 and 4 have half the speed, and as many rows: the optimum is 0.125 s per step."""
     run = make_run(
         [step_of(n, **(LOADED if n == 0 else {"load_seconds": [0.0] * 4})) for n in range(10)],
@@ -88,7 +88,7 @@ def test_steps_with_tiny_loads_are_not_compared(make_run):
     few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
     run = make_run([step_of(n, **few) for n in range(3)])
     assert Run(str(run)).time_totals.compared_steps == 0
-    assert "The time of the cyclic assignment is unknown" in words(run)
+    assert "The time of the cyclic assignment is unknown" in status_text(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
     assert Run(str(some)).time_totals.compared_steps == 1
     assert cyclic_comparison(Run(str(some)))["steps"] == 1
@@ -98,8 +98,8 @@ def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
     """Machine 2 takes 9.1 s instead of 0.2 s; machine 1 reads for 0.1 s without a delay."""
     reading = {"load_seconds": [0.1, 9.0, 0.0, 0.0], "load_bytes": [8, 80, 0, 0]}
     unnoticed = {"load_seconds": [0.1, 0.05, 0.0, 0.0], "load_bytes": [8, 8, 0, 0]}
-    none = {"load_seconds": [0.0] * 4, "load_bytes": [0] * 4}
-    steps = [step_of(0, **reading), step_of(1, **none), step_of(2, **reading)]
+    no_reading = {"load_seconds": [0.0] * 4, "load_bytes": [0] * 4}
+    steps = [step_of(0, **reading), step_of(1, **no_reading), step_of(2, **reading)]
     run = make_run([*steps, step_of(3, **unnoticed)])
     assert Run(str(run)).time_totals.reading_delays == pytest.approx([0, 8.9, 0, 0])
     assert table(run)[2]["Delay by reading"] == pytest.approx(8.9)
@@ -107,7 +107,7 @@ def test_reading_counts_only_as_far_as_it_delays_a_step(make_run):
 
 def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
     """A stall is the part of the collection without reading and computing: 0.4 s in step 3."""
-    both = [
+    step_events = [
         {"late": 1},
         {"unresponsive": 4, "reason": "slow"},
         {"late": 1},
@@ -117,8 +117,10 @@ def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
         [
             step_of(0, events=[{"joined": 2, "rank": 2}]),
             step_of(1),
-            step_of(2, **THREE, collect_seconds=2.02, events=[LOST], delays={4: 1.81}),
-            step_of(3, **THREE, collect_seconds=0.6, events=both, delays={1: 0.3, 4: 0.3}),
+            step_of(2, **WITHOUT_4, collect_seconds=2.02, events=[LOST], delays={4: 1.81}),
+            step_of(
+                3, **WITHOUT_4, collect_seconds=0.6, events=step_events, delays={1: 0.3, 4: 0.3}
+            ),
             step_of(4, events=[{"wrong": 3}]),
             step_of(5, delays={2: 0.005}),
         ]
@@ -130,8 +132,8 @@ def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
     assert totals.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0, 0], abs=1e-9)
     assert figures(run)[1][1:] == (
         "2.33 s (38.8 %)",
-        # 1.81 s and half of 0.4 s; a sixth of two steps of 0.125 s, in which machine 4 is away; the
-        # other half, and what step 3 took over its optimum
+        # Losses: 1.81 s and half of 0.4 s. Preemption: a sixth of two steps of 0.125 s without
+        # machine 4. Lateness: the other half, and the time of step 3 above its optimum.
         "2.01 s losses, 0.04 s preemption, 0.28 s lateness",
     )
     assert next(iter(table(run))) == 4
@@ -147,7 +149,7 @@ def test_waiting_for_machines_is_reported(make_run):
     assert figures(run)[1][2] == "17.75 s waiting"
     assert table(run)[4]["Delay by absence"] == pytest.approx(17.75)
     (note,) = [
-        each["note"] for each in time_breakdown(Run(str(run)))["parts"] if each["part"] == "waiting"
+        part["note"] for part in time_breakdown(Run(str(run)))["parts"] if part["part"] == "waiting"
     ]
     assert note == (
         "too few were available for 1 step; longest 17.8 s for step 1, which needed 1 more "
@@ -170,7 +172,7 @@ def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
 def test_unused_answers_are_not_compared(make_run):
     """In step 1 the time of machine 4 is unknown, because its answer was not used."""
     reading = {"load_seconds": [0.5, 0.0, 0.0, 0.0], "load_bytes": [400, 0, 0, 0]}
-    steps = [step_of(0), step_of(1, **THREE), step_of(2, **reading)]
+    steps = [step_of(0), step_of(1, **WITHOUT_4), step_of(2, **reading)]
     run = make_run(steps, header={"stragglers": 1})
     totals = Run(str(run)).time_totals
     assert (totals.hindsight_steps, totals.compared_steps, totals.slowness_delays.tolist()) == (
@@ -178,25 +180,25 @@ def test_unused_answers_are_not_compared(make_run):
         0,
         [0] * 4,
     )
-    said = words(run)
-    assert "Unused answers are not recorded" in said
+    text = status_text(run)
+    assert "Unused answers are not recorded" in text
     assert cyclic_comparison(Run(str(run))) is None
     assert figures(run)[2] == ("Imbalance", "unknown", "")
-    assert "What equal loads" not in said
+    assert "What equal loads" not in text
 
 
 def test_with_stragglers_machines_are_sorted_by_missing_answers(make_run):
     """Machine 4 does not answer steps 1 and 4 in time, and is late in steps 2 and 3."""
-    asked = [[0, 50], [0, 50], [50, 100], [50, 100]]
-    everyone = {"available": (1, 2, 3, 4), "assignment": asked, "absent_since": {}}
-    silent = THREE | everyone | {"unanswered": [4]}
-    other = {"rows": (50, 50, 0, 50), **everyone, "unanswered": [3]}
+    assignment = [[0, 50], [0, 50], [50, 100], [50, 100]]
+    all_available = {"available": (1, 2, 3, 4), "assignment": assignment, "absent_since": {}}
+    silent = WITHOUT_4 | all_available | {"unanswered": [4]}
+    other = {"rows": (50, 50, 0, 50), **all_available, "unanswered": [3]}
     lost = {"events": [{"lost": 2, "reason": "gone"}], "rows": (50, 0, 50, 50), "unanswered": []}
     steps = [
         step_of(0),
         step_of(1, **silent),
-        step_of(2, **THREE, why="late"),
-        step_of(3, **THREE, why="late"),
+        step_of(2, **WITHOUT_4, why="late"),
+        step_of(3, **WITHOUT_4, why="late"),
     ]
     steps += [step_of(4, **silent), step_of(5, **other), step_of(6, **{**silent, **lost})]
     run = Run(str(make_run(steps, header={"stragglers": 1})))
@@ -226,10 +228,10 @@ def test_a_machine_without_time_is_not_infinitely_fast(make_run):
     assert totals.cyclic_seconds == pytest.approx(0.2)
 
 
-def test_facts_on_restarting_and_digits(make_run):
+def test_facts_state_the_cost_of_restarts_and_the_digits(make_run):
     """Decoding takes 3 ms a step; a machine is away in step 1, and back in step 2: two changes."""
     worst = {"condition_number": 1e4, "cancellation": 10.0}
-    run = make_run([step_of(0), step_of(1, **THREE), step_of(2, **worst), step_of(3)])
+    run = make_run([step_of(0), step_of(1, **WITHOUT_4), step_of(2, **worst), step_of(3)])
     assert facts(run)["Restarting"] == (
         "slower without a code if a restart after each of 2 changes had taken more than 6.00 ms "
         "(decoding took 12.0 ms)"
@@ -241,28 +243,30 @@ def test_facts_on_restarting_and_digits(make_run):
 # --- absences -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("why", ["lost", "unresponsive", "left", "excluded", "late", "not joined"])
-def test_map_and_assignments_show_why_a_machine_is_absent(make_run, why):
-    steps = [step_of(0), step_of(1, **THREE, why=why), step_of(2), step_of(3, **THREE)]
+@pytest.mark.parametrize(
+    "reason", ["lost", "unresponsive", "left", "excluded", "late", "not joined"]
+)
+def test_map_and_assignments_show_why_a_machine_is_absent(make_run, reason):
+    steps = [step_of(0), step_of(1, **WITHOUT_4, why=reason), step_of(2), step_of(3, **WITHOUT_4)]
     run = Run(str(make_run(steps)))
     cells = np.frombuffer(base64.b64decode(run.bins.encode_cells()), np.uint8).reshape(4, 4)[3]
-    state = STATE_INDEX["lost" if why == "unresponsive" else why]
+    state = STATE_INDEX["lost" if reason == "unresponsive" else reason]
     assert cells.tolist() == [cells[0], state, cells[0], PREEMPTED]
     assert cells[0] > 16
-    _, away, _, preempted = run.assignments.select()
-    assert (away.absent, preempted.absent) == ({why: {4: 1}}, {"preempted": {4: 3}})
+    _, absent, _, preempted = run.assignments.select()
+    assert (absent.absent, preempted.absent) == ({reason: {4: 1}}, {"preempted": {4: 3}})
 
 
 LATE = {"late": 4}
 UNFINISHED = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
-LATE_STEPS = [step_of(0), step_of(1, events=[LATE]), step_of(2, **THREE, why="late")]
+LATE_STEPS = [step_of(0), step_of(1, events=[LATE]), step_of(2, **WITHOUT_4, why="late")]
 UNRESPONSIVE = step_of(
-    3, **THREE, why="unresponsive", events=[{"unresponsive": 4, "reason": "slow"}]
+    3, **WITHOUT_4, why="unresponsive", events=[{"unresponsive": 4, "reason": "slow"}]
 )
 ANSWERED_LATE = [
     step_of(0),
     step_of(1, unanswered=[4]),
-    *(step_of(n, **THREE, why="late") for n in range(2, 30)),
+    *(step_of(n, **WITHOUT_4, why="late") for n in range(2, 30)),
 ]
 
 
@@ -270,12 +274,17 @@ ANSWERED_LATE = [
     ("steps", "text", "counts"),
     [
         (
-            [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost"), step_of(3)],
+            [
+                step_of(0),
+                step_of(1, events=[LOST]),
+                step_of(2, **WITHOUT_4, why="lost"),
+                step_of(3),
+            ],
             "step 1 (lost), returned in step 3",
             {"departure_steps": 1},
         ),
         (
-            [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost")],
+            [step_of(0), step_of(1, events=[LOST]), step_of(2, **WITHOUT_4, why="lost")],
             "step 1 (lost), not returned",
             {"departure_steps": 1},
         ),
@@ -292,14 +301,14 @@ ANSWERED_LATE = [
             {"late_steps": 1},
         ),
         (
-            [step_of(0), step_of(1, **THREE), step_of(2)],
+            [step_of(0), step_of(1, **WITHOUT_4), step_of(2)],
             "step 1 (preempted), returned in step 2",
             {},
         ),
-        ([step_of(1, **THREE), step_of(2)], "", {}),
+        ([step_of(1, **WITHOUT_4), step_of(2)], "", {}),
     ],
 )
-def test_absences_of_a_machine_with_their_reasons(make_run, steps, text, counts):
+def test_absences_of_a_machine_are_listed_with_their_reasons(make_run, steps, text, counts):
     directory = make_run(steps)
     assert table(directory)[4].get("Left", "") == text
     run = Run(str(directory))
@@ -315,7 +324,7 @@ def test_with_stragglers_a_late_machine_has_not_left(make_run):
 
 
 @pytest.mark.parametrize(
-    ("resumed", "return_step"), [(step_of(2), 2), (step_of(2, **THREE, why="not joined"), None)]
+    ("resumed", "return_step"), [(step_of(2), 2), (step_of(2, **WITHOUT_4, why="not joined"), None)]
 )
 def test_a_resumed_run_begins_with_the_machines_of_its_first_step(make_run, resumed, return_step):
     run = Run(str(make_run([step_of(0), step_of(1, events=[LOST])], [resumed])))

@@ -19,27 +19,27 @@ HOSTILE = "</script><img src=x onerror=\"document.title='injected'\">&amp;\u2028
 
 
 @cache
-def small():
+def one_run():
     return render_page(report_data.report(report_data.run()))
 
 
 @cache
-def two():
+def two_runs():
     first = report_data.run(name="results/heterogeneous", steps=600)
     second = report_data.run(name="results/cyclic", steps=500, slowdown=1.5, seed=2)
     return render_page(report_data.report(first, second))
 
 
 @cache
-def long():
+def many_steps():
     """Return a page whose steps are in bins of four."""
     return render_page(report_data.report(report_data.run(steps=10_000)))
 
 
 @cache
-def wide():
-    many = report_data.run(speeds=(1,) * 500, recovery=20, steps=60, losses=0)
-    return render_page(report_data.report(many))
+def many_machines():
+    run = report_data.run(speeds=(1,) * 500, recovery=20, steps=60, losses=0)
+    return render_page(report_data.report(run))
 
 
 class Page(Browser):
@@ -49,15 +49,15 @@ class Page(Browser):
         super().__init__(driver)
         self._path = directory / "report.html"
 
-    def open(self, text, *, width=1200, dark=False, place=""):
+    def open(self, text, *, width=1200, dark=False, fragment=""):
         self._path.write_text(text, encoding="utf-8")
         self.cdp("Emulation.setScriptExecutionDisabled", value=False)
         self.driver.get("about:blank")
-        self.load(f"{self._path.as_uri()}{place}", width=width, dark=dark)
-        self.ready()
+        self.load(f"{self._path.as_uri()}{fragment}", width=width, dark=dark)
+        self.wait_until_ready()
         return self
 
-    def ready(self):
+    def wait_until_ready(self):
         self.until(lambda: self.run("return document.documentElement.dataset.ready"))
 
     def find(self, css):
@@ -88,20 +88,20 @@ def driver():
 
 @pytest.fixture
 def browser(driver, tmp_path):
-    opened = Page(driver, tmp_path)
-    opened.requested()
-    opened.logged()
-    yield opened
-    assert opened.logged() == []
-    asked = [url for url in opened.requested() if not url.startswith(("file:", "about:", "data:"))]
-    assert asked == []
+    page = Page(driver, tmp_path)
+    page.requested()
+    page.logged()
+    yield page
+    assert page.logged() == []
+    requests = [url for url in page.requested() if not url.startswith(("file:", "about:", "data:"))]
+    assert requests == []
 
 
 def test_the_machine_table_fits_narrow_screens_and_paper(browser):
     """A row begins with number, delay and absences; no text extends beyond the table."""
-    made = report_data.run(speeds=(1,) * 20, steps=200)
-    made["by_machine"]["rows"][0][1:3] = 3.2, "step 12 (lost), returned in step 20"
-    browser.open(render_page(report_data.report(made)), width=400)
+    run = report_data.run(speeds=(1,) * 20, steps=200)
+    run["by_machine"]["rows"][0][1:3] = 3.2, "step 12 (lost), returned in step 20"
+    browser.open(render_page(report_data.report(run)), width=400)
     for media in ("screen", "print"):
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media})
         row = browser.find(".by-machine tbody tr").text
@@ -126,9 +126,9 @@ def test_one_long_step_does_not_flatten_the_charts(browser, series):
     """
     axes = []
     for seconds in (0.5, 500.0):
-        made = report_data.run(steps=200)
-        made["series"][series]["value"][100] = seconds
-        browser.open(render_page(report_data.report(made)), place="#step=100")
+        run = report_data.run(steps=200)
+        run["series"][series]["value"][100] = seconds
+        browser.open(render_page(report_data.report(run)), fragment="#step=100")
         axes.append(browser.run(axis))
     assert axes[0] == axes[1]
     label = browser.find("#charts .plot").get_attribute("aria-label")
@@ -136,23 +136,23 @@ def test_one_long_step_does_not_flatten_the_charts(browser, series):
     assert "8.333\u00a0min" in browser.text("#charts figure")
 
 
-@pytest.mark.parametrize("data", [two, wide])
-def test_the_page_fits_windows_of_any_width(browser, data):
-    browser.open(data(), width=360)
-    wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    drawn = "return document.querySelector('.map canvas').clientWidth"
+@pytest.mark.parametrize("page", [two_runs, many_machines])
+def test_the_page_fits_windows_of_any_width(browser, page):
+    browser.open(page(), width=360)
+    overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    map_width = "return document.querySelector('.map canvas').clientWidth"
     for width in (360, 1920, 360):
         browser.set_width(width)
-        browser.until(lambda width=width: 0.7 * width < browser.run(drawn) < width)
-        browser.until(lambda: browser.run(wide) <= 0)
+        browser.until(lambda width=width: 0.7 * width < browser.run(map_width) < width)
+        browser.until(lambda: browser.run(overflow) <= 0)
 
 
 def test_the_page_follows_the_colour_scheme_of_the_system(browser):
-    ground = "return getComputedStyle(document.body).backgroundColor"
+    background = "return getComputedStyle(document.body).backgroundColor"
     seen = []
     for dark in (False, True):
-        browser.open(small(), dark=dark)
-        assert (luminance(browser.run(ground)) < 0.2) is dark
+        browser.open(one_run(), dark=dark)
+        assert (luminance(browser.run(background)) < 0.2) is dark
         seen.append(browser.picture(".map canvas"))
     assert seen[0] != seen[1]
     feature = {"name": "prefers-color-scheme", "value": "light"}
@@ -162,36 +162,36 @@ def test_the_page_follows_the_colour_scheme_of_the_system(browser):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_has_enough_contrast(browser, dark):
-    browser.open(two(), dark=dark)
+    browser.open(two_runs(), dark=dark)
     browser.press("#assignment", "\ue014")
-    assert browser.run(CONTRASTS) == []
+    assert browser.run(LOW_CONTRASTS) == []
 
 
 def test_screen_readers_get_names_of_all_elements(browser):
-    browser.open(two())
+    browser.open(two_runs())
     assert browser.run("return document.documentElement.lang") == "en"
     levels = [
-        int(each.tag_name[1]) for each in browser.all("h1, h2, h3, h4") if each.is_displayed()
+        int(node.tag_name[1]) for node in browser.all("h1, h2, h3, h4") if node.is_displayed()
     ]
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    ids = browser.run("return [...document.querySelectorAll('[id]')].map((each) => each.id)")
+    ids = browser.run("return [...document.querySelectorAll('[id]')].map((element) => element.id)")
     assert len(ids) == len(set(ids))
-    named = {"button", "link", "searchbox", "slider", "spinbutton", "image", "table"}
+    named_roles = {"button", "link", "searchbox", "slider", "spinbutton", "image", "table"}
     found = set()
     for node in browser.cdp("Accessibility.getFullAXTree")["nodes"]:
         role = node["role"]["value"]
-        if node["ignored"] or role not in named:
+        if node["ignored"] or role not in named_roles:
             continue
         found.add(role)
         assert node["name"]["value"].strip(), node
-    assert found >= named - {"table"}
+    assert found >= named_roles - {"table"}
 
 
 def test_the_slider_moves_the_drawing_and_its_tables(browser):
-    made = report_data.run()
-    browser.open(render_page(report_data.report(made)))
+    run = report_data.run()
+    browser.open(render_page(report_data.report(run)))
     browser.press("#assignment", "\ue011")  # Home
     seen = set()
     for key in ("\ue014", "\ue014", "\ue00f", "\ue010", "\ue012"):  # right, right, page, end, left
@@ -202,73 +202,73 @@ def test_the_slider_moves_the_drawing_and_its_tables(browser):
         valuetext = browser.find("#assignment").get_attribute("aria-valuetext")
         assert browser.text("#assignment-text").startswith(valuetext)
     assert len(seen) == 5
-    shown = made["assignments"][-2]
+    entry = run["assignments"][-2]
     rows = browser.run(ROWS, ".tables table")
-    assert [row[3] for row in rows] == [" ".join(map(str, block[2])) for block in shown["blocks"]]
+    assert [row[3] for row in rows] == [" ".join(map(str, block[2])) for block in entry["blocks"]]
     machines = browser.run(ROWS, ".tables > :last-child table")
     absent = [int(row[0].split()[0]) for row in machines if row[2] == "\u2013"]
-    assert absent == [n for n in range(1, 7) if n not in shown["available"]]
+    assert absent == [n for n in range(1, 7) if n not in entry["available"]]
 
 
 def test_keys_on_the_map_select_steps_and_machines(browser):
-    browser.open(small())
-    now = lambda: browser.find(".map").get_attribute("aria-valuenow")  # noqa: E731
-    said = lambda: browser.find(".map").get_attribute("aria-valuetext")  # noqa: E731
+    browser.open(one_run())
+    current_step = lambda: browser.find(".map").get_attribute("aria-valuenow")  # noqa: E731
+    map_text = lambda: browser.find(".map").get_attribute("aria-valuetext")  # noqa: E731
     for key, step in (("\ue010", "1999"), ("\ue012", "1998"), ("\ue011", "0"), ("\ue014", "1")):
         browser.press(".map", key)
-        browser.until(lambda step=step: now() == step)
-    assert "machine 1 (node01)" in said()
+        browser.until(lambda step=step: current_step() == step)
+    assert "machine 1 (node01)" in map_text()
     browser.press(".map", "\ue015")  # down
-    browser.until(lambda: "machine 2 (node01)" in said())
+    browser.until(lambda: "machine 2 (node01)" in map_text())
     assert "of its shard's rows" in browser.text(".readout")
 
 
 def test_map_and_charts_share_a_range_that_a_reload_keeps(browser):
-    browser.open(small())
-    window = lambda: browser.text("#range")  # noqa: E731
-    chart, everything = browser.picture("#charts canvas"), window()
+    browser.open(one_run())
+    range_text = lambda: browser.text("#range")  # noqa: E731
+    chart, everything = browser.picture("#charts canvas"), range_text()
     browser.click("#zoom-in")
-    browser.until(lambda: window() != everything)
+    browser.until(lambda: range_text() != everything)
     browser.until(lambda: browser.picture("#charts canvas") != chart)
     browser.press(".map", "+")
-    browser.until(lambda: steps_in(window()) == pytest.approx(500, abs=2))
+    browser.until(lambda: count_steps(range_text()) == pytest.approx(500, abs=2))
     browser.press(".map", "\ue010")  # End: the window follows
-    browser.until(lambda: "1,999" in window())
+    browser.until(lambda: "1,999" in range_text())
     browser.until(lambda: "step=1999" in browser.driver.current_url)
-    kept = window()
+    old_range = range_text()
     browser.driver.refresh()
-    browser.ready()
-    browser.until(lambda: window() == kept)
+    browser.wait_until_ready()
+    browser.until(lambda: range_text() == old_range)
     assert browser.find("#step").get_attribute("value") == "1999"
     browser.click("#all")
-    browser.until(lambda: window() == everything)
+    browser.until(lambda: range_text() == everything)
 
 
 def test_dragging_zooms(browser):
     from selenium.webdriver.common.action_chains import ActionChains
 
-    browser.open(small())
+    browser.open(one_run())
     target = browser.find("#charts .plot")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", target)
     pointer = ActionChains(browser.driver, duration=0)
     pointer.move_to_element_with_offset(target, -200, 0).click_and_hold().move_by_offset(200, 0)
     pointer.release().perform()
-    browser.until(lambda: 600 < steps_in(browser.text("#range")) < 1200)
+    browser.until(lambda: 600 < count_steps(browser.text("#range")) < 1200)
 
 
 def test_links_in_tables_select_steps_and_machines(browser):
-    made = report_data.run()
-    browser.open(render_page(report_data.report(made)))
-    step, _, machine, _ = next(event for event in made["events"] if event[1] == 0)
+    run = report_data.run()
+    browser.open(render_page(report_data.report(run)))
+    step, _, machine, _ = next(event for event in run["events"] if event[1] == 0)
     browser.click(f"#event-section a[href='#step={step}&machine={machine}']")
     browser.until(lambda: browser.find("#step").get_attribute("value") == str(step))
     assert f"Step {step:,} " in browser.text("#assignment-text")
-    assert machine not in next(a["available"] for a in made["assignments"] if a["step"] == step)
-    said = browser.find(".map").get_attribute("aria-valuetext")
-    assert said.startswith(f"Step {step:,} ")
-    assert f"machine {machine} (" in said
-    assert said.endswith("was lost (its process ended: signal 9)")
-    second = str(made["by_machine"]["rows"][1][0])
+    assert machine not in next(a["available"] for a in run["assignments"] if a["step"] == step)
+    map_text = browser.find(".map").get_attribute("aria-valuetext")
+    assert map_text.startswith(f"Step {step:,} ")
+    assert f"machine {machine} (" in map_text
+    assert map_text.endswith("was lost (its process ended: signal 9)")
+    second = str(run["by_machine"]["rows"][1][0])
     browser.click(".by-machine tbody tr:nth-child(2) a")
     browser.until(lambda: browser.find("#machine").get_attribute("value") == second)
     assert browser.text(".by-machine tr.selected th") == second
@@ -276,16 +276,16 @@ def test_links_in_tables_select_steps_and_machines(browser):
 
 
 def test_events_are_found_by_machine_and_text_and_shown_on_demand(browser):
-    made = report_data.run(steps=400, losses=0)
-    made["events"] = [[step % 400, step % 5, 1 + step % 7, "x"] for step in range(2500)]
-    browser.open(render_page(report_data.report(made)))
+    run = report_data.run(steps=400, losses=0)
+    run["events"] = [[step % 400, step % 5, 1 + step % 7, "x"] for step in range(2500)]
+    browser.open(render_page(report_data.report(run)))
     assert browser.text("#event-count") == "2,500 events, the first 200 shown"
     browser.click("#all-events")
     assert len(browser.run(ROWS, EVENTS)) == 2500
     assert browser.text("#event-count") == "2,500 events"
     for text, found in (
-        ("5", [event for event in made["events"] if event[2] == 5]),
-        ("was lost", [event for event in made["events"] if event[1] == 0]),
+        ("5", [event for event in run["events"] if event[2] == 5]),
+        ("was lost", [event for event in run["events"] if event[1] == 0]),
     ):
         browser.find("#event-search").clear()
         browser.press("#event-search", text)
@@ -296,7 +296,7 @@ def test_events_are_found_by_machine_and_text_and_shown_on_demand(browser):
 
 
 def test_a_line_of_a_chart_can_be_hidden(browser):
-    browser.open(small())
+    browser.open(one_run())
     before = browser.picture("#charts canvas")
     browser.click("#charts button.entry")
     assert browser.find("#charts button.entry").get_attribute("aria-pressed") == "false"
@@ -304,7 +304,7 @@ def test_a_line_of_a_chart_can_be_hidden(browser):
 
 
 def test_two_runs_share_axes_and_are_compared(browser):
-    browser.open(two())
+    browser.open(two_runs())
     assert len(browser.all(".map")) == 2
     rows = browser.run(ROWS, "[aria-labelledby=compared] table")
     assert [row[0] for row in rows] == ["A: results/heterogeneous", "B: results/cyclic"]
@@ -319,10 +319,10 @@ def test_two_runs_share_axes_and_are_compared(browser):
 
 
 def test_many_steps_are_shown_in_bins(browser):
-    browser.open(long())
-    assert steps_in(browser.text("#range")) == 10_000
+    browser.open(many_steps())
+    assert count_steps(browser.text("#range")) == 10_000
     browser.press(".map", "\ue010", "+", "+")
-    browser.until(lambda: steps_in(browser.text("#range")) == 2500)
+    browser.until(lambda: count_steps(browser.text("#range")) == 2500)
     browser.until(lambda: "Steps 9,996\u20139,999" in browser.text(".readout"))
     browser.press(".map", "\ue015")  # down: the next machine, also in the chart of speeds
     browser.until(lambda: "machine 2 (node01)" in browser.text(".readout"))
@@ -330,7 +330,7 @@ def test_many_steps_are_shown_in_bins(browser):
 
 
 def test_one_of_many_machines_is_selected_by_its_number(browser):
-    browser.open(wide())
+    browser.open(many_machines())
     browser.press(".map", "\ue010")  # End
     browser.press("#machine", "\ue009a\ue000321\ue007")
     browser.until(lambda: "machine 321 (node161)" in browser.text(".readout"))
@@ -338,10 +338,10 @@ def test_one_of_many_machines_is_selected_by_its_number(browser):
 
 
 @pytest.mark.parametrize(("speeds", "recovery", "steps"), [((1.0,), 1, 60), ((1, 2), 1, 1)])
-def test_pages_of_one_machine_or_one_step(browser, speeds, recovery, steps):
-    made = report_data.run(speeds=speeds, recovery=recovery, steps=steps, losses=0)
-    browser.open(render_page(report_data.report(made)))
-    assert steps_in(browser.text("#range")) == steps
+def test_pages_of_one_machine_or_one_step_can_be_used(browser, speeds, recovery, steps):
+    run = report_data.run(speeds=speeds, recovery=recovery, steps=steps, losses=0)
+    browser.open(render_page(report_data.report(run)))
+    assert count_steps(browser.text("#range")) == steps
     browser.press(".map", "\ue014")
     browser.until(lambda: browser.find("#step").get_attribute("value") == "0")
 
@@ -363,8 +363,8 @@ def test_text_of_records_is_not_parsed_as_html(browser):
 
 
 def test_the_policy_of_the_page_forbids_network_access(driver, tmp_path):
-    opened = Page(driver, tmp_path).open(small())
-    blocked = opened.driver.execute_async_script("""
+    page = Page(driver, tmp_path).open(one_run())
+    blocked = page.driver.execute_async_script("""
         const done = arguments[arguments.length - 1];
         const seen = [];
         addEventListener("securitypolicyviolation", (event) => {
@@ -376,14 +376,14 @@ def test_the_policy_of_the_page_forbids_network_access(driver, tmp_path):
         document.body.append(Object.assign(document.createElement("script"), {text: "boo()"}));
     """)
     assert blocked == ["connect-src", "img-src", "script-src-elem"]
-    opened.logged()
-    opened.requested()
+    page.logged()
+    page.requested()
 
 
 def test_printed_pages_are_light(browser):
-    browser.open(small())
+    browser.open(one_run())
     light = browser.picture(".map canvas")
-    browser.open(small(), dark=True)
+    browser.open(one_run(), dark=True)
     dark = browser.picture(".map canvas")
     printed = base64.b64decode(browser.cdp("Page.printToPDF", printBackground=True)["data"])
     assert printed.startswith(b"%PDF")
@@ -397,15 +397,15 @@ def test_printed_pages_are_light(browser):
 
 
 def test_the_page_of_a_running_run_reloads(browser):
-    made = report_data.run(steps=60, state="running")
-    browser.open(render_page(report_data.report(made, reload_seconds=2)), place="#step=30")
+    run = report_data.run(steps=60, state="running")
+    browser.open(render_page(report_data.report(run, reload_seconds=2)), fragment="#step=30")
     browser.run("""
         scrollTo(0, 300);
         window.before = true;
         sessionStorage.setItem(`${location.pathname} reload`, "false"); // this once, then no more
     """)
     browser.until(lambda: browser.run("return window.before === undefined"))
-    browser.ready()
+    browser.wait_until_ready()
     assert browser.find("#step").get_attribute("value") == "30"
     # Elements above may have another height at first.
     browser.until(lambda: abs(browser.run("return scrollY") - 300) < 50)
@@ -413,26 +413,26 @@ def test_the_page_of_a_running_run_reloads(browser):
     browser.run("sessionStorage.clear()")
 
 
-def test_broken_data_hide_the_figures(driver, tmp_path):
-    broken = re.sub(r'(id="data">).*?(</script>)', r"\1{nonsense\2", small(), flags=re.S)
-    opened = Page(driver, tmp_path)
+def test_the_figures_are_hidden_if_the_data_are_broken(driver, tmp_path):
+    broken = re.sub(r'(id="data">).*?(</script>)', r"\1{nonsense\2", one_run(), flags=re.S)
+    page = Page(driver, tmp_path)
     (tmp_path / "report.html").write_text(broken, encoding="utf-8")
     driver.get((tmp_path / "report.html").as_uri())
-    opened.until(lambda: "cannot unpack its data" in opened.text("#loading"))
-    assert opened.find("#loading").is_displayed()
-    assert opened.find("#runs table").is_displayed()
-    assert not opened.find("#time-heading").is_displayed()
-    opened.logged()
-    opened.requested()
+    page.until(lambda: "cannot unpack its data" in page.text("#loading"))
+    assert page.find("#loading").is_displayed()
+    assert page.find("#runs table").is_displayed()
+    assert not page.find("#time-heading").is_displayed()
+    page.logged()
+    page.requested()
 
 
 def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
     """Its colour is on both sides of the gap, but not in it."""
-    made = report_data.run(speeds=(2, 2), recovery=1, steps=100, losses=0)
-    for speeds in made["speeds"]["by_machine"]:
+    run = report_data.run(speeds=(2, 2), recovery=1, steps=100, losses=0)
+    for speeds in run["speeds"]["by_machine"]:
         third = len(speeds) // 3
         speeds[third:-third] = [None] * (len(speeds) - 2 * third)
-    browser.open(render_page(report_data.report(made)))
+    browser.open(render_page(report_data.report(run)))
     is_drawn = browser.run("""
         const figures = [...document.querySelectorAll("figure")];
         const canvas = figures.find((it) => /^Speeds/.test(it.textContent)).querySelector("canvas");
@@ -448,9 +448,9 @@ def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
     assert is_drawn == [True, False, True]
 
 
-def steps_in(words):
+def count_steps(text):
     """Return the number of steps in the text above the map."""
-    first, last = re.findall(r"[\d,]+", words)[:2]
+    first, last = re.findall(r"[\d,]+", text)[:2]
     return int(last.replace(",", "")) - int(first.replace(",", "")) + 1
 
 
@@ -465,13 +465,13 @@ ROWS = """
         (row) => [...row.cells].map((cell) => cell.textContent.trim()));
 """
 
-# Texts whose colour is too near to that of what is behind them, by the formula of WCAG.
-CONTRASTS = """
+# Texts with too little contrast to their background, by the formula of WCAG.
+LOW_CONTRASTS = """
     const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
-    const light = ([r, g, b]) => [r, g, b].map((x) => x / 255)
+    const luminance = ([r, g, b]) => [r, g, b].map((x) => x / 255)
         .map((x) => (x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4))
         .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0);
-    const ground = (element) => {
+    const background = (element) => {
         for (let at = element; at; at = at.parentElement) {
             const colour = parts(getComputedStyle(at).backgroundColor);
             if (colour.length === 3 || colour[3] === 1) return colour;
@@ -480,10 +480,11 @@ CONTRASTS = """
     };
     const low = [];
     for (const element of document.querySelectorAll("body *")) {
-        const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-        const left_out = element.matches("script, noscript, :disabled");
-        if (!own || left_out || !element.checkVisibility()) continue;
-        const [a, b] = [light(parts(getComputedStyle(element).color)), light(ground(element))];
+        const hasText = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+        const isExcluded = element.matches("script, noscript, :disabled");
+        if (!hasText || isExcluded || !element.checkVisibility()) continue;
+        const colour = parts(getComputedStyle(element).color);
+        const [a, b] = [luminance(colour), luminance(background(element))];
         const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
         if (ratio < 4.5) low.push([element.textContent.slice(0, 40), element.className, ratio]);
     }

@@ -1,4 +1,4 @@
-"""Drawings in the documentation equal those of their commands."""
+"""Drawings in the documentation are what their commands draw."""
 
 import re
 import runpy
@@ -14,22 +14,22 @@ IMAGES = ROOT / "docs" / "images"
 DRAW = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["draw"]
 
 
-def shown(path):
+def drawing_content(path):
     """Return the texts and the styles of the shapes of a drawing.
 
     Positions differ slightly between versions of matplotlib.
     """
     elements = list(ET.parse(path).iter())
-    words = [each.text for each in elements if each.tag.endswith("}text")]
-    return words, [each.get("style") for each in elements if each.tag.endswith("}path")]
+    texts = [element.text for element in elements if element.tag.endswith("}text")]
+    return texts, [element.get("style") for element in elements if element.tag.endswith("}path")]
 
 
-def test_the_drawings_are_those_of_the_script(tmp_path):
+def test_the_images_are_those_that_the_script_draws(tmp_path):
     DRAW(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert len(names) > 5
     for name in names:
-        assert shown(tmp_path / name) == shown(IMAGES / name), name
+        assert drawing_content(tmp_path / name) == drawing_content(IMAGES / name), name
 
 
 @pytest.mark.usefixtures("no_launcher")
@@ -48,7 +48,7 @@ def test_figures_of_docs_are_what_their_commands_draw(
     command = re.search(rf"^cec-mpi (plan (?:.*\\\n)*.*{figure})", text, re.MULTILINE)
     assert main(command[1].replace("\\\n", " ").split()) == 0
     assert capsys.readouterr().out
-    assert shown(tmp_path / figure) == shown(IMAGES / image)
+    assert drawing_content(tmp_path / figure) == drawing_content(IMAGES / image)
 
 
 def test_each_drawing_is_used_on_a_page():

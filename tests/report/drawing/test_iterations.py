@@ -17,7 +17,7 @@ PLAN = explain_plan(
 )
 
 
-def test_a_narrow_terminal_counts_omitted_machines():
+def test_a_narrow_table_counts_omitted_machines():
     lines = iterations_table(AVAILABLE, PLAN["iterations"], width=80)
     assert max(map(len, lines)) <= 80
     assert lines[0].endswith("m[1]  m[2]   L'")
@@ -25,16 +25,16 @@ def test_a_narrow_terminal_counts_omitted_machines():
     assert lines[-1].startswith("(m of 3 more machines:")
 
 
-def test_steps_of_one_machine():
+def test_a_table_shows_the_step_of_one_machine():
     plan = explain_plan((1,), [Fraction(1)], 1, 4, steps=True)
     (_, line, _) = iterations_table((1,), plan["iterations"])
     assert " ".join(line.split()) == "1 4 1 m[1] = 4, of the last machine 4 4"
 
 
-def steps_of(plan, machines):
-    """Return the axes of the steps in a picture, and their texts."""
+def draw_steps(plan, machines):
+    """Draw the steps of a plan; return their axes and texts."""
     blocks = [
-        Block(each["start"], each["stop"], tuple(each["machines"])) for each in plan["blocks"]
+        Block(block["start"], block["stop"], tuple(block["machines"])) for block in plan["blocks"]
     ]
     names = [str(n) for n in range(1, machines + 1)]
     shares = DrawnAssignment(
@@ -43,30 +43,30 @@ def steps_of(plan, machines):
     with picture_style():
         figure = draw([shares], "Heading", plan["iterations"])
     axes = figure.axes[-1]
-    said = [*axes.texts, *axes.get_yticklabels(), *axes.get_xticklabels(), axes.xaxis.label]
-    return axes, [text.get_text() for text in said]
+    labels = [*axes.texts, *axes.get_yticklabels(), *axes.get_xticklabels(), axes.xaxis.label]
+    return axes, [text.get_text() for text in labels]
 
 
-def test_figure_2_as_a_picture():
-    axes, said = steps_of(PLAN, 6)
+def test_a_picture_shows_figure_2():
+    axes, texts = draw_steps(PLAN, 6)
     for text in ("b: alpha = 1/5 = L'/3 - m[5]", "m[1]", "m[6]", "9/5", "6/5", "3/5"):
-        assert text in said
+        assert text in texts
     widths = [[bar.get_width() for bar in bars] for bars in axes.containers]
     unit = max(widths[0]) / 0.8  # of 4/5
-    loads, taken = widths[::2], widths[1::2]
-    for each, left, parts in zip(PLAN["iterations"], loads, taken, strict=True):
-        assert [width / unit for width in left] == pytest.approx(
-            [float(Fraction(load)) for load in each["loads"]]
+    load_widths, alpha_widths = widths[::2], widths[1::2]
+    for iteration, loads, alphas in zip(PLAN["iterations"], load_widths, alpha_widths, strict=True):
+        assert [width / unit for width in loads] == pytest.approx(
+            [float(Fraction(load)) for load in iteration["loads"]]
         )
-        alpha = float(Fraction(each["alpha"]))
-        computing = [alpha if n in each["machines"] else 0 for n in AVAILABLE]
-        assert [width / unit for width in parts] == pytest.approx(computing)
+        alpha = float(Fraction(iteration["alpha"]))
+        expected = [alpha if n in iteration["machines"] else 0 for n in AVAILABLE]
+        assert [width / unit for width in alphas] == pytest.approx(expected)
 
 
 def test_a_picture_counts_omitted_steps():
     speeds = [Fraction(1 + (7 * n % 31)) for n in range(200)]
     plan = explain_plan(tuple(range(1, 201)), speeds, 10, 4000, steps=True)
-    axes, said = steps_of(plan, 200)
+    axes, texts = draw_steps(plan, 200)
     more = len(plan["iterations"]) - len(axes.get_yticks())
     assert more > 0
-    assert any(text.startswith(f"and {more} steps and ") for text in said)
+    assert any(text.startswith(f"and {more} steps and ") for text in texts)

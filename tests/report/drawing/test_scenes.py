@@ -13,7 +13,7 @@ from cec_mpi.report.drawing.pictures import picture_style, render_figure
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def picture(panels, heading="Heading", kind="svg", **more):
+def render(panels, heading="Heading", kind="svg", **more):
     """Return the bytes of a picture."""
     with picture_style():
         return render_figure(draw(panels, heading, **more), kind, heading)
@@ -28,7 +28,7 @@ def make_panel(machines, available, copies, rows, speeds=None, label="machine {}
     )
 
 
-def example(available=(1, 2, 3, 5, 6), **more):
+def example_panel(available=(1, 2, 3, 5, 6), **more):
     return make_panel(6, available, 3, 420, (2.0, 2.0, 3.0, 3.0, 4.0, 4.0), **more)
 
 
@@ -37,14 +37,14 @@ def texts(picture):
 
 
 def test_a_picture_has_a_title_and_no_scripts():
-    root = ET.fromstring(picture([example()]))
+    root = ET.fromstring(render([example_panel()]))
     assert root.find(f"{SVG}title").text == "Heading"
     assert {element.tag for element in root.iter()}.isdisjoint({f"{SVG}script", f"{SVG}a"})
 
 
-@pytest.mark.parametrize(("machines", "away", "copies"), [(1, 0, 1), (6, 1, 3), (40, 4, 10)])
-def test_coloured_areas_are_computed_rows(machines, away, copies):
-    available = range(1, machines - away + 1)
+@pytest.mark.parametrize(("machines", "absent", "copies"), [(1, 0, 1), (6, 1, 3), (40, 4, 10)])
+def test_coloured_areas_are_computed_rows(machines, absent, copies):
+    available = range(1, machines - absent + 1)
     with picture_style():
         figure = draw([make_panel(machines, available, copies, 4000)], "Heading")
     lanes = figure.axes[0].patches
@@ -55,25 +55,25 @@ def test_coloured_areas_are_computed_rows(machines, away, copies):
 
 def test_a_picture_of_many_machines_is_small():
     speeds = tuple(1 + (7 * n % 31) / 31 for n in range(500))
-    made = picture([make_panel(500, range(1, 481), 240, 40_000, speeds)])
-    assert len(made) < 1_000_000
-    assert float(ET.fromstring(made).get("height").removesuffix("pt")) < 900
-    assert any(re.fullmatch(r"and \d+ blocks more", text) for text in texts(made))
+    image = render([make_panel(500, range(1, 481), 240, 40_000, speeds)])
+    assert len(image) < 1_000_000
+    assert float(ET.fromstring(image).get("height").removesuffix("pt")) < 900
+    assert any(re.fullmatch(r"and \d+ blocks more", text) for text in texts(image))
 
 
 @pytest.mark.parametrize(
     "label", ["<script>alert(1)</script>", "a\x1b[2J\x00b", '"&\ud800', "$x_{}", "x" * 999]
 )
 def test_hostile_text_stays_text(label):
-    text = picture([example(label=label)], label).decode()
+    text = render([example_panel(label=label)], label).decode()
     assert f"{SVG}script" not in {element.tag for element in ET.fromstring(text).iter()}
     assert "\x1b" not in text
 
 
 @pytest.mark.parametrize(
-    ("kind", "begins"), [("svg", b"<?xml"), ("pdf", b"%PDF-"), ("png", b"\x89PNG\r\n")]
+    ("kind", "signature"), [("svg", b"<?xml"), ("pdf", b"%PDF-"), ("png", b"\x89PNG\r\n")]
 )
-def test_equal_assignments_give_equal_files_of_their_kind(kind, begins):
-    one, other = picture([example()], kind=kind), picture([example()], kind=kind)
-    assert one == other
-    assert one.startswith(begins)
+def test_equal_assignments_give_equal_files_of_their_kind(kind, signature):
+    first, second = render([example_panel()], kind=kind), render([example_panel()], kind=kind)
+    assert first == second
+    assert first.startswith(signature)

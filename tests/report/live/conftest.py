@@ -11,11 +11,11 @@ from helpers.terminals import Terminal
 
 
 @pytest.fixture
-def on_terminal(monkeypatch, no_launcher):
+def open_terminal(monkeypatch, no_launcher):
     """Return a function that replaces standard output and error by a terminal, and returns it."""
     terminals, streams = [], []
 
-    def on_terminal(columns=80, lines=24, encoding="utf-8"):
+    def open_terminal(columns=80, lines=24, encoding="utf-8"):
         terminal = Terminal(columns, lines)
         terminals.append(terminal)
         for name in ("stdout", "stderr"):
@@ -28,7 +28,7 @@ def on_terminal(monkeypatch, no_launcher):
             monkeypatch.delenv(variable, raising=False)
         return terminal
 
-    yield on_terminal
+    yield open_terminal
     monkeypatch.undo()
     for stream in streams:
         stream.close()

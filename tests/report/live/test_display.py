@@ -1,4 +1,4 @@
-"""How progress is shown, and how often; progress of transfers in bytes."""
+"""Where and how often progress is shown; the progress of transfers in bytes."""
 
 import re
 import sys
@@ -59,30 +59,30 @@ def test_the_display_fits_its_reader(
 # --- transfers ------------------------------------------------------------------------------
 
 
-def view(done, total):
-    found = TransferView("encoding")
-    found.update(0, total)
-    found.update(done, total)
-    return found
+def make_view(done, total):
+    transfer = TransferView("encoding")
+    transfer.update(0, total)
+    transfer.update(done, total)
+    return transfer
 
 
 @pytest.mark.parametrize("before", [0, 500_000_000])
 def test_a_rate_counts_bytes_since_the_start(monkeypatch, before):
     now = [100.0]
     monkeypatch.setattr("cec_mpi.report.live.transfer.time.monotonic", lambda: now[0])
-    found = TransferView("encoding")
-    found.update(before, 2 * 10**9)
-    assert "MB/s" not in found.line()
+    view = TransferView("encoding")
+    view.update(before, 2 * 10**9)
+    assert "MB/s" not in view.line()
     now[0] += 0.1
-    found.update(before + 200_000_000, 2 * 10**9)
-    assert "MB/s" not in found.line()  # too short for an estimate
+    view.update(before + 200_000_000, 2 * 10**9)
+    assert "MB/s" not in view.line()  # too short for an estimate
     now[0] += 1.9
-    assert found.line().endswith("% of 2.00 GB, 100 MB/s, 0:18 left") is (before == 0)
-    assert found.line().endswith("% of 2.00 GB, 100 MB/s, 0:13 left") is (before > 0)
+    assert view.line().endswith("% of 2.00 GB, 100 MB/s, 0:18 left") is (before == 0)
+    assert view.line().endswith("% of 2.00 GB, 100 MB/s, 0:13 left") is (before > 0)
 
 
-def test_a_terminal_shows_a_bar(on_terminal):
-    terminal = on_terminal()
+def test_a_terminal_shows_a_bar(open_terminal):
+    terminal = open_terminal()
     with show_transfer("verifying", "auto") as on_progress:
         done = 0
         while "verifying" not in terminal.text:
@@ -96,9 +96,9 @@ def test_a_terminal_shows_a_bar(on_terminal):
 
 def test_lines_are_printed_at_intervals(monkeypatch, capsys, no_launcher):
     monkeypatch.setattr("cec_mpi.report.live.display.FILE_LINES", Display(False, 0.1))
-    told = ""
-    with show(view(1, 4), "auto"):
-        while not told:
+    output = ""
+    with show(make_view(1, 4), "auto"):
+        while not output:
             time.sleep(0.01)
-            told = capsys.readouterr().err
-    assert re.fullmatch(r"cec-mpi: encoding 25% of .*, \d:\d\d so far\n", told)
+            output = capsys.readouterr().err
+    assert re.fullmatch(r"cec-mpi: encoding 25% of .*, \d:\d\d so far\n", output)

@@ -23,11 +23,11 @@ from helpers.waiting import wait_until
 LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 
 
-def state_after(steps, **about):
-    found = RunState(header(**about))
-    for each in steps:
-        found.add(each)
-    return found
+def state_after(steps, **fields):
+    state = RunState(header(**fields))
+    for step in steps:
+        state.add(step)
+    return state
 
 
 def await_change(terminal, before=""):
@@ -36,13 +36,13 @@ def await_change(terminal, before=""):
     return terminal.text
 
 
-def draw_on(terminal, found):
+def draw_on(terminal, state):
     """Return what a terminal shows of a run."""
-    with show(RunView(found), "auto"):
+    with show(RunView(state), "auto"):
         return await_change(terminal)
 
 
-class Numbered:
+class CountingView:
     """A view whose lines change each time."""
 
     def __init__(self):
@@ -56,8 +56,8 @@ class Numbered:
         return ["live", f"number {self.number}"]
 
 
-def test_a_terminal_shows_the_state_of_a_run(on_terminal):
-    terminal = on_terminal()
+def test_a_terminal_shows_the_state_of_a_run(open_terminal):
+    terminal = open_terminal()
     steps = [
         record(n, absent_since={"lost": {4: 8}} if n > 7 else {}, events=[LOST] if n == 7 else [])
         for n in range(21)
@@ -68,44 +68,44 @@ def test_a_terminal_shows_the_state_of_a_run(on_terminal):
     assert lines[2] == "makespan   600 ms"
     assert lines[3] == r"last event step 7: machine 4 was lost: its connection ended\x1b[2J"
     unplanned = state_after([record(n) for n in range(5)], planned_steps=None)
-    assert draw_on(on_terminal(), unplanned).splitlines()[0] == "matvec  step 5  2.0 steps/s"
+    assert draw_on(open_terminal(), unplanned).splitlines()[0] == "matvec  step 5  2.0 steps/s"
 
 
 @pytest.mark.parametrize(
     ("columns", "lines", "machines"), [(40, 10, 6), (20, 5, 500), (8, 2, 500), (200, 50, 500)]
 )
-def test_output_fits_terminals_of_any_size(on_terminal, columns, lines, machines):
+def test_output_fits_terminals_of_any_size(open_terminal, columns, lines, machines):
     steps = [record(n, machines, preempted=[4], events=[LOST]) for n in range(5)]
-    found = state_after(steps, machines=machines, planned_steps=10)
-    terminal = on_terminal(columns, lines)
-    first = draw_on(terminal, found)
+    state = state_after(steps, machines=machines, planned_steps=10)
+    terminal = open_terminal(columns, lines)
+    first = draw_on(terminal, state)
     assert first.splitlines()[0].startswith("step 5"[: columns - 1]) or columns == 200
     assert len(first.splitlines()) < lines
 
 
 def test_a_machine_that_returned_is_not_shown_as_lost():
-    found = state_after(
+    state = state_after(
         [record(0, events=[{"lost": 4}]), record(1, events=[{"joined": 4, "rank": 7}])]
     )
-    assert "lost" not in machine_states(found).values()
+    assert "lost" not in machine_states(state).values()
 
 
 def test_an_absent_machine_is_shown_with_its_reason():
     absent_since = {"late": {2: 1}, "not joined": {3: 0}, "excluded": {4: 1}}
-    found = state_after([record(0), record(1, absent_since=absent_since, unanswered=[5])])
+    state = state_after([record(0), record(1, absent_since=absent_since, unanswered=[5])])
     states = ["late", "not joined", "excluded", "late"]
-    assert [machine_states(found)[n] for n in (2, 3, 4, 5)] == states
-    found.add(record(2, preempted=[2]))
-    assert machine_states(found)[2] == "preempted"
+    assert [machine_states(state)[n] for n in (2, 3, 4, 5)] == states
+    state.add(record(2, preempted=[2]))
+    assert machine_states(state)[2] == "preempted"
 
 
-def test_the_rate_is_that_of_recent_steps():
+def test_the_rate_counts_recent_steps():
     times = [(BEGIN + timedelta(seconds=n / 10)).isoformat() for n in range(200)]
-    found = state_after([record(n, time=each) for n, each in enumerate(times)], planned_steps=1000)
-    assert found.rate == pytest.approx(10)
-    assert found.seconds_left == pytest.approx(80)
-    found.set_seconds_since_step(0.05)
-    assert found.seconds_left == pytest.approx(79.95)
+    state = state_after([record(n, time=time) for n, time in enumerate(times)], planned_steps=1000)
+    assert state.rate == pytest.approx(10)
+    assert state.seconds_left == pytest.approx(80)
+    state.set_seconds_since_step(0.05)
+    assert state.seconds_left == pytest.approx(79.95)
 
 
 def test_progress_shows_a_wait_until_the_next_step():
@@ -116,8 +116,8 @@ def test_progress_shows_a_wait_until_the_next_step():
     assert view.line().startswith("step 3")
 
 
-def test_terminals_without_unicode_or_colours(on_terminal, monkeypatch):
-    terminal = on_terminal(encoding="ascii")
+def test_terminals_without_unicode_or_colours_get_neither(open_terminal, monkeypatch):
+    terminal = open_terminal(encoding="ascii")
     monkeypatch.setenv("NO_COLOR", "1")
     draw_on(terminal, state_after([record(n, preempted=[2]) for n in range(3)], planned_steps=9))
     assert b"machines   5 of 6 available" in re.sub(rb"\x1b\[[\d;]*m", b"", terminal.raw)
@@ -125,10 +125,10 @@ def test_terminals_without_unicode_or_colours(on_terminal, monkeypatch):
     assert not re.search(rb"\x1b\[[\d;]*3[0-7]m", terminal.raw)
 
 
-def test_lines_are_redrawn_in_place_and_erased_at_the_end(on_terminal):
-    terminal = on_terminal()
+def test_lines_are_redrawn_in_place_and_erased_at_the_end(open_terminal):
+    terminal = open_terminal()
     print("before")
-    view = Numbered()
+    view = CountingView()
     with show(view, "auto"):
         first = await_change(terminal, "before")
         second = await_change(terminal, first)
@@ -140,32 +140,32 @@ def test_lines_are_redrawn_in_place_and_erased_at_the_end(on_terminal):
     terminal.await_clean_end()
 
 
-def test_other_output_is_kept_above_the_display(on_terminal):
-    terminal = on_terminal()
-    shown_first = "a warning that is longer than a line of this terminal: " + 60 * "x"
-    with warnings.catch_warnings(action="always"), show(Numbered(), "auto"):
+def test_other_output_is_kept_above_the_display(open_terminal):
+    terminal = open_terminal()
+    text = "a warning that is longer than a line of this terminal: " + 60 * "x"
+    with warnings.catch_warnings(action="always"), show(CountingView(), "auto"):
         warnings.showwarning = lambda message, *_, **__: warn(message)
         before = ""
-        for say in (
+        for write_output in (
             lambda: print("a print"),
             lambda: print_stderr("cec-mpi: a remark"),
-            lambda: warnings.warn(shown_first, stacklevel=1),
+            lambda: warnings.warn(text, stacklevel=1),
             lambda: sys.stderr.write("an [bold]error[/bold] :smile:\n"),
             lambda: sys.stdout.writelines(["one\n", "two\n"]),
         ):
             before = await_change(terminal, before)
-            say()
+            write_output()
     print("end")
     terminal.await_text("end")
-    warned = f"cec-mpi: warning: {shown_first}"
-    said = ["a print", "cec-mpi: a remark", warned[:80], warned[80:]]
-    assert terminal.lines == [*said, "an [bold]error[/bold] :smile:", "one", "two", "end"]
+    warning = f"cec-mpi: warning: {text}"
+    expected = ["a print", "cec-mpi: a remark", warning[:80], warning[80:]]
+    assert terminal.lines == [*expected, "an [bold]error[/bold] :smile:", "one", "two", "end"]
 
 
-def test_an_error_restores_the_terminal(on_terminal):
-    terminal = on_terminal()
+def test_an_error_restores_the_terminal(open_terminal):
+    terminal = open_terminal()
     streams = sys.stdout, sys.stderr
-    with suppress(KeyboardInterrupt), show(Numbered(), "auto"):
+    with suppress(KeyboardInterrupt), show(CountingView(), "auto"):
         await_change(terminal)
         raise KeyboardInterrupt
     assert (sys.stdout, sys.stderr) == streams
@@ -175,8 +175,8 @@ def test_an_error_restores_the_terminal(on_terminal):
     terminal.await_clean_end()
 
 
-def test_a_run_survives_the_loss_of_its_terminal(on_terminal):
-    terminal, view = on_terminal(), Numbered()
+def test_a_run_survives_the_loss_of_its_terminal(open_terminal):
+    terminal, view = open_terminal(), CountingView()
     with show(view, "auto"):
         await_change(terminal)
         os.close(terminal.tty)

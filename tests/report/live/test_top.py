@@ -1,4 +1,4 @@
-"""``cec-mpi top``: a run of another process."""
+"""``cec-mpi top`` shows a run of another process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from helpers.terminals import Terminal
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 LOST = {"lost": 4, "reason": "its connection ended"}
-AWAY = {"lost": {4: 7}}
-STEPS = [step(n, absent_since=AWAY, events=[LOST] if n == 7 else []) for n in range(21)]
+ABSENT_SINCE = {"lost": {4: 7}}
+STEPS = [step(n, absent_since=ABSENT_SINCE, events=[LOST] if n == 7 else []) for n in range(21)]
 
 
 @pytest.fixture
@@ -39,18 +39,18 @@ def out(tmp_path):
 
 
 def age_records(out, seconds):
-    there = (out / "steps.jsonl").stat().st_mtime
-    os.utime(out / "steps.jsonl", (there - seconds, there - seconds))
+    modified = (out / "steps.jsonl").stat().st_mtime
+    os.utime(out / "steps.jsonl", (modified - seconds, modified - seconds))
 
 
 def top_lines(capsys, *words):
     assert main(["top", *map(str, words)]) == 0
-    show = capsys.readouterr()
-    assert show.err == ""
-    return show.out.splitlines()
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out.splitlines()
 
 
-def status_of(out):
+def read_status(out):
     run = WatchedRun(out)
     run.read()
     return run.status.text
@@ -73,7 +73,7 @@ def test_top_shows_a_run(out, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("hosts", "about", "joined", "shown"),
+    ("hosts", "fields", "joined", "expected"),
     [
         (
             ["desk"],
@@ -101,13 +101,15 @@ def test_top_shows_a_run(out, capsys, monkeypatch):
         ),
     ],
 )
-def test_machines_are_shown_with_host_device_and_process(out, capsys, hosts, about, joined, shown):
-    about = {"hosts": hosts, "machine_of_rank": list(range(len(hosts)))} | about
+def test_machines_are_shown_with_host_device_and_process(
+    out, capsys, hosts, fields, joined, expected
+):
+    fields = {"hosts": hosts, "machine_of_rank": list(range(len(hosts)))} | fields
     events = [{"joined": n, "rank": rank, "host": host} | more for n, rank, host, more in joined]
-    write(out / "steps.jsonl", header(**about), step(0, events=events))
+    write(out / "steps.jsonl", header(**fields), step(0, events=events))
     lines = [line.split("ended")[0].split() for line in top_lines(capsys, out, "--once")]
     found = {int(words[0]): " ".join(words[1:]) for words in lines if words and words[0].isdigit()}
-    assert {n: found[n] for n in shown} == shown
+    assert {n: found[n] for n in expected} == expected
 
 
 @pytest.mark.parametrize("columns", [48, 64, 120])
@@ -129,59 +131,59 @@ def test_top_shows_a_wait_for_machines(out, capsys):
     write(out / "steps.jsonl", header(), *STEPS, waiting | {"absence_reasons": {"2": "lost"}})
     with locked(out, "busy"):
         age_records(out, 95)
-        assert status_of(out).startswith("waiting for 1 more machine, 1:")
-        assert status_of(out).endswith(": 2 of 3 available")
+        assert read_status(out).startswith("waiting for 1 more machine, 1:")
+        assert read_status(out).endswith(": 2 of 3 available")
         lines = [line.split() for line in top_lines(capsys, out)]
     (state,) = [line for line in lines if line[:1] == ["2"]]
     assert "lost" in state
     with locked(out, "busy"):
         write(out / "steps.jsonl", header(), *STEPS, waiting, step(21))
-        assert status_of(out) == "running"
+        assert read_status(out) == "running"
 
 
 def test_top_shows_the_status_of_a_run(out):
     record = out / "steps.jsonl"
     with locked(out, "busy"):
-        assert status_of(out) == "no step yet"
+        assert read_status(out) == "no step yet"
         write(record, header())
-        assert status_of(out) == "no step yet"
+        assert read_status(out) == "no step yet"
         write(record, header(), *STEPS)
-        assert status_of(out) == "running"
+        assert read_status(out) == "running"
         age_records(out, 5)
-        assert status_of(out) == "running"
+        assert read_status(out) == "running"
         age_records(out, 95)
-        assert status_of(out).startswith("seems stuck: no step for 1:4")
+        assert read_status(out).startswith("seems stuck: no step for 1:4")
         (out / "summary.json").write_text("{}")  # of the run that this one resumes
-        assert status_of(out).startswith("seems stuck")
-    assert status_of(out) == "done"
+        assert read_status(out).startswith("seems stuck")
+    assert read_status(out) == "done"
     (out / "summary.json").unlink()
-    assert status_of(out) == "stopped without a checkpoint"
+    assert read_status(out) == "stopped without a checkpoint"
     (out / "checkpoint.npz").touch()
-    assert status_of(out) == "stopped, continue with --resume"
-    write(record, header(), *STEPS)  # a step in this moment
+    assert read_status(out) == "stopped, continue with --resume"
+    write(record, header(), *STEPS)  # with a step just now
     (out / ".lock").touch()  # as a killed process leaves it
-    assert status_of(out) == "interrupted, continue with --resume"
+    assert read_status(out) == "interrupted, continue with --resume"
     (out / "checkpoint.npz").unlink()
-    assert status_of(out) == "interrupted without a checkpoint"
+    assert read_status(out) == "interrupted without a checkpoint"
 
 
 def test_watching_does_not_prevent_a_run_from_starting(out):
     stop = threading.Event()
 
-    def look():
+    def poll():
         while not stop.is_set():
             is_locked(out)
             time.sleep(0.001)
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    thread = threading.Thread(target=poll)
+    thread.start()
     try:
         for _ in range(50):
             with locked(out, "busy"):
                 assert is_locked(out)
     finally:
         stop.set()
-        looking.join()
+        thread.join()
 
 
 def test_control_characters_are_escaped(out, capsys):
@@ -216,27 +218,27 @@ def test_directories_without_a_run_are_refused(tmp_path, capsys):
     (tmp_path / "file").touch()
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong" / "steps.jsonl").write_text("{\n")
-    for name, says in (
+    for name, message in (
         ("missing", "missing does not exist: expected the directory of the results of a run"),
         ("file", "file is not a directory: expected the directory of the results of a run"),
         ("empty", "empty contains no run: expected steps.jsonl in it"),
         ("wrong", "steps.jsonl, line 1 is not JSON"),
     ):
         assert main(["top", str(tmp_path / name)]) == 2
-        show = capsys.readouterr()
-        assert show.out == ""
-        (error,) = show.err.splitlines()
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        (error,) = captured.err.splitlines()
         assert error.startswith("cec-mpi: error: ")
-        assert says in error
+        assert message in error
 
 
 # --- on a terminal ------------------------------------------------------------------------
 
 
-def test_top_follows_a_run_to_its_end(out, on_terminal):
-    terminal = on_terminal()
+def test_top_follows_a_run_to_its_end(out, open_terminal):
+    terminal = open_terminal()
 
-    def make_a_run():
+    def write_run():
         with locked(out, "busy"):
             is_locked_now.set()
             terminal.await_text("no step yet")
@@ -252,33 +254,33 @@ def test_top_follows_a_run_to_its_end(out, on_terminal):
 
     is_locked_now = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(make_a_run)
+        run = pool.submit(write_run)
         assert is_locked_now.wait(60)
         assert main(["top", str(out), "--every", "0.05"]) == 0
         run.result()
     print("the very last")
     terminal.await_text("the very last")
     terminal.await_clean_end()
-    left = terminal.raw.rpartition(b"\x1b[?1049l")[2]  # what stays on the usual screen
-    assert b": done" in left
-    assert b"node6" in left
+    screen = terminal.raw.rpartition(b"\x1b[?1049l")[2]  # the main screen
+    assert b": done" in screen
+    assert b"node6" in screen
 
 
 @pytest.fixture
 def start_top(out):
-    """Start top on a terminal; end it after the test."""
+    """Return a function that starts top on a terminal; end it after the test."""
     processes = []
     write(out / "steps.jsonl", header(), *STEPS)
 
-    def begin(end, errors=None):
+    def start(tty, errors=None):
         words = [sys.executable, "-m", "cec_mpi", "top", str(out), "--every", "0.05"]
-        streams = {"stdin": end, "stdout": end, "stderr": errors or end}
+        streams = {"stdin": tty, "stdout": tty, "stderr": errors or tty}
         environ = {**remove_launcher_variables(os.environ), "TERM": "xterm-256color"}
         processes.append(subprocess.Popen(words, env=environ, process_group=0, **streams))
         return processes[-1]
 
     with locked(out, "busy"):
-        yield begin
+        yield start
         for process in processes:
             process.kill()
             process.wait()
@@ -303,14 +305,14 @@ def test_output_fits_terminals_of_any_size(start_top, out, size, machines):
     terminal.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
-def test_signals_leave_the_terminal_as_it_was(start_top, number):
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_signals_leave_the_terminal_as_it_was(start_top, signum):
     terminal = Terminal()
     before = termios.tcgetattr(terminal.tty)
     process = start_top(terminal.tty)
     terminal.await_text("node6")
-    process.send_signal(number)
-    assert process.wait(60) == (0 if number == signal.SIGINT else 128 + number)
+    process.send_signal(signum)
+    assert process.wait(60) == (0 if signum == signal.SIGINT else 128 + signum)
     assert termios.tcgetattr(terminal.tty) == before
     terminal.await_clean_end()
     assert "Traceback" not in terminal.text
@@ -318,12 +320,12 @@ def test_signals_leave_the_terminal_as_it_was(start_top, number):
 
 
 def test_top_ends_if_its_terminal_is_closed_without_a_signal(start_top, tmp_path):
-    ours, end = pty.openpty()
+    controller, tty = pty.openpty()
     with (tmp_path / "errors").open("w+") as errors:
-        process = start_top(end, errors)
-        os.close(end)
-        while b"node6" not in os.read(ours, 65536):
+        process = start_top(tty, errors)
+        os.close(tty)
+        while b"node6" not in os.read(controller, 65536):
             pass
-        os.close(ours)
+        os.close(controller)
         assert process.wait(60) == 0
         assert "Traceback" not in Path(errors.name).read_text()
