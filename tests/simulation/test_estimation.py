@@ -36,10 +36,10 @@ def lines(tmp_path_factory):
 
 
 @pytest.fixture
-def write(lines, tmp_path):
-    """Write records whose header and steps say something else; returns their directory."""
+def write_records(lines, tmp_path):
+    """Return a function that writes records with changes, and returns their directory."""
 
-    def write(header=(), **step):
+    def write_records(header=(), **step):
         changed = [
             {**line, **(dict(header) if line["kind"] == "header" else step)} for line in lines
         ]
@@ -47,7 +47,7 @@ def write(lines, tmp_path):
         (tmp_path / "steps.jsonl").write_text(text)
         return tmp_path
 
-    return write
+    return write_records
 
 
 def step_of(announce=0.0, share=0.0, collect=0.0, decode=0.0):
@@ -64,30 +64,30 @@ def step_of(announce=0.0, share=0.0, collect=0.0, decode=0.0):
     }
 
 
-def test_products_reads_and_decoding(write):
-    rate, costs = estimate_rate_and_costs(write(**step_of(decode=0.012)))
+def test_rates_of_products_reads_and_decoding_are_estimated(write_records):
+    rate, costs = estimate_rate_and_costs(write_records(**step_of(decode=0.012)))
     assert rate == pytest.approx(2e6 * COLUMNS * 8)  # of the median machine
     assert costs.source == (pytest.approx(6000), False)
     assert costs.decoding_seconds(ROWS, 2) == pytest.approx(0.012)
     assert (costs.latency, costs.bandwidth) == (Costs.latency, Costs.bandwidth)
 
 
-def test_messages_to_other_processes_have_costs(write):
-    own = {"hosts": ["a"] * 4, "mpi_library": "Open MPI"}
+def test_messages_to_other_processes_have_costs(write_records):
+    header = {"hosts": ["a"] * 4, "mpi_library": "Open MPI"}
     slowest = 0.5 + 80_000 / RATES[0]
-    given = step_of(announce=0.001, share=0.002, collect=slowest + 0.005)
+    step = step_of(announce=0.001, share=0.002, collect=slowest + 0.005)
     # Depth 2 for the order with w, one message with the reports and one for answers.
-    _, costs = estimate_rate_and_costs(write(own, **given))
+    _, costs = estimate_rate_and_costs(write_records(header, **step))
     assert costs.latency == pytest.approx(0.008 / 4)
     assert costs.bandwidth == Costs.bandwidth
-    _, costs = estimate_rate_and_costs(write({**own, "columns": 10**6}, **given))
+    _, costs = estimate_rate_and_costs(write_records({**header, "columns": 10**6}, **step))
     assert costs.latency == Costs.latency
     assert costs.bandwidth == pytest.approx((8 * 10**6 + 8 * ROWS) / 0.008)
 
 
-def test_rates_that_a_short_run_does_not_show_have_their_defaults(write):
-    given = {**step_of(decode=1.0), "load_bytes": [0, 0, 0]}
-    _, costs = estimate_rate_and_costs(write({"rows": 99}, **given))
+def test_rates_that_a_short_run_does_not_show_keep_their_defaults(write_records):
+    step = {**step_of(decode=1.0), "load_bytes": [0, 0, 0]}
+    _, costs = estimate_rate_and_costs(write_records({"rows": 99}, **step))
     assert (costs.source, costs.decode) == (Source(), Costs.decode)
 
 
@@ -102,13 +102,13 @@ def test_rates_that_a_short_run_does_not_show_have_their_defaults(write):
         ({}, {"compute_seconds": [1e-200] * 3}, "found rate "),
     ],
 )
-def test_records_without_rates_are_rejected(write, header, step, message):
+def test_records_without_rates_are_rejected(write_records, header, step, message):
     with pytest.raises(InputError, match=message):
-        estimate_rate_and_costs(write(header, **{**step_of(), **step}))
+        estimate_rate_and_costs(write_records(header, **{**step_of(), **step}))
 
 
-def test_options_override_the_rates_of_a_run(call, write, tmp_path):
-    write(**step_of(decode=0.012))
+def test_options_override_the_rates_of_a_run(call, write_records, tmp_path):
+    write_records(**step_of(decode=0.012))
     shape = "--shape", "1000000,1000", "--machines", "4", "--recovery", "2", "--steps", "10"
 
     def run(*words):

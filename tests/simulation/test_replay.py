@@ -1,4 +1,4 @@
-"""Replayed runs take as long as simulated ones, and as calculated by hand."""
+"""Replayed runs take as long as simulated ones, or as calculated by hand."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_times_are_those_of_a_simulation(shape, elastic):
         speeds=SPEEDS,
         elastic=elastic,
     )
-    given = {"machines": 6, "rows": 3_000_000, "columns": 1000, "steps": 150}
+    sizes = {"machines": 6, "rows": 3_000_000, "columns": 1000, "steps": 150}
     costs = Costs(source=LOCAL)
-    scenario = Scenario(**given, **SHAPES[shape], options=options, costs=costs)
+    scenario = Scenario(**sizes, **SHAPES[shape], options=options, costs=costs)
     model = TimeModel(scenario)
     replayed = replay(model, CodedScheme(model))
     simulated = simulate(scenario)
@@ -48,11 +48,11 @@ def test_times_are_those_of_a_simulation(shape, elastic):
 @pytest.mark.parametrize("recovery", [3, None])
 def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
     options = SessionOptions(emulate_speeds=SPEEDS, speeds=SPEEDS, elastic=elastic)
-    given = {"machines": 6, "recovery": recovery, "rows": 600, "columns": 2_000_000, "steps": 20}
+    sizes = {"machines": 6, "recovery": recovery, "rows": 600, "columns": 2_000_000, "steps": 20}
     # Columns take most of the time.
     costs = Costs(source=LOCAL, bandwidth=1e8, decode=1e-7)
     for adjoint in (False, True):
-        scenario = Scenario(**given, adjoint=adjoint, options=options, costs=costs, rate=1e13)
+        scenario = Scenario(**sizes, adjoint=adjoint, options=options, costs=costs, rate=1e13)
         model = TimeModel(scenario)
         replayed = replay(model, CodedScheme(model))
         assert replayed.seconds == pytest.approx(simulate(scenario).seconds, rel=0.05)
@@ -68,12 +68,14 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
         (6, 1000, 10_000, True, 2, 6),  # to each machine
     ],
 )
-def test_messages_of_a_step(machines, rows, columns, is_elastic, messages, copies_of_w):
-    sent = 8 * (copies_of_w * columns + rows)
-    assert step_traffic(machines, rows, columns, is_elastic) == (messages, sent)
+def test_messages_and_bytes_of_a_step_are_counted(
+    machines, rows, columns, is_elastic, messages, copies_of_w
+):
+    traffic = 8 * (copies_of_w * columns + rows)
+    assert step_traffic(machines, rows, columns, is_elastic) == (messages, traffic)
 
 
-def test_a_step_by_hand():
+def test_the_overhead_of_a_step_is_the_sum_of_its_costs():
     # Six machines: three messages in a row for header and w, one for the answers.
     costs = Costs(
         latency=1e-4,
@@ -84,15 +86,15 @@ def test_a_step_by_hand():
         decode=1e-9,
     )
     model = TimeModel(Scenario(machines=6, recovery=3, rows=1000, columns=500, costs=costs))
-    messages, others = 4e-4 + 8 * (3 * 500 + 1000) / 1e8, 5e-3 + 1e-3 + 6e-4
+    messages, overheads = 4e-4 + 8 * (3 * 500 + 1000) / 1e8, 5e-3 + 1e-3 + 6e-4
     decoding = 1000 * (25 + 3) * 1e-9
-    assert model.overhead(6, 3) == pytest.approx(messages + others + decoding)
+    assert model.overhead(6, 3) == pytest.approx(messages + overheads + decoding)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 6])
 def test_machines_hold_copies_by_their_speeds(copies):
-    given = {"machines": 6, "copies": copies, "rows": 1000, "columns": 10, "density": 0.3}
-    model = TimeModel(Scenario(**given, options=SessionOptions(emulate_speeds=SPEEDS)))
+    sizes = {"machines": 6, "copies": copies, "rows": 1000, "columns": 10, "density": 0.3}
+    model = TimeModel(Scenario(**sizes, options=SessionOptions(emulate_speeds=SPEEDS)))
     scheme = CodedScheme(model)
     assert scheme.bytes_held.sum() == pytest.approx(copies * model.matrix_bytes)
     assert scheme.bytes_held.max() <= model.matrix_bytes * (1 + 1e-12)
