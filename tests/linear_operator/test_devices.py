@@ -28,7 +28,7 @@ def stores(tmp_path_factory):
 
 
 @pytest.mark.parametrize("xp", [array_api_strict, jax.numpy], ids=["strict", "jax"])
-def test_products_are_arrays_of_the_library_of_the_factor(stores, xp):
+def test_products_are_arrays_of_the_library_of_their_factor(stores, xp):
     w, W, v = (xp.asarray(RNG.standard_normal(shape)) for shape in (40, (40, 3), 240))
     with cec_mpi.open_operator(stores / "float64") as A:
         for product, expected in (
@@ -47,7 +47,7 @@ def test_products_are_arrays_of_the_library_of_the_factor(stores, xp):
 @pytest.mark.parametrize("precision", ["double", "shard"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
 @pytest.mark.parametrize("device", ["array_api_strict:cpu", "jax:cpu", MIXED, ",".join(MIXED)])
-def test_products_with_machines_on_devices(stores, device, dtype, tolerance, precision):
+def test_products_are_right_with_machines_on_devices(stores, device, dtype, tolerance, precision):
     recorder = MemoryRecorder()
     options = {"device": device, "precision": precision, "recorder": recorder}
     with cec_mpi.open_operator(stores / dtype, **options) as operator:
@@ -96,13 +96,13 @@ def test_a_device_without_float64_multiplies_float32(stores):
 
 
 def test_a_machine_whose_device_is_full_leaves(stores, monkeypatch, caplog):
-    full, recorder = choose_device("array_api_strict:device1", 3), MemoryRecorder()
+    device, recorder = choose_device("array_api_strict:device1", 3), MemoryRecorder()
 
     def fail(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr(full, "multiply", fail)
-    devices = ["cpu", "cpu", full.name]
+    monkeypatch.setattr(device, "multiply", fail)
+    devices = ["cpu", "cpu", device.name]
     with open_in_process(stores / "float64", device=devices, recorder=recorder) as operator:
         for _ in range(3):
             np.testing.assert_allclose(operator @ np.ones(40), X.sum(axis=1), atol=1e-12)

@@ -22,11 +22,11 @@ from helpers.products import check_products
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("no_launcher")]
 
-SECONDS = 60  # that machines may take to leave
+LEAVE_LIMIT = 60  # seconds for machines to leave
 
 
-def all_leave(machines):
-    return psutil.wait_procs(machines, SECONDS)[1] == []
+def have_all_left(machines):
+    return psutil.wait_procs(machines, LEAVE_LIMIT)[1] == []
 
 
 def test_machines_are_processes_from_the_first_product_until_close(small_store):
@@ -41,7 +41,7 @@ def test_machines_are_processes_from_the_first_product_until_close(small_store):
     X.available = {1, 3}
     check_products(X, small_store.X)
     X.close()
-    assert all_leave(machines)
+    assert have_all_left(machines)
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])
@@ -54,7 +54,7 @@ def test_machines_leave_with_the_operator_even_if_they_are_stopped(small_store, 
         gc.collect()
     else:
         X.close()
-    assert all_leave(machines)
+    assert have_all_left(machines)
 
 
 def test_closing_ends_the_wait_for_machines_in_another_thread(small_store, tmp_path):
@@ -72,7 +72,7 @@ def test_closing_ends_the_wait_for_machines_in_another_thread(small_store, tmp_p
     thread = threading.Thread(target=multiply)
     thread.start()
     X.close()
-    thread.join(SECONDS)
+    thread.join(LEAVE_LIMIT)
     assert "closed" in errors[0]
     assert not file.exists()
 
@@ -88,8 +88,8 @@ def test_joined_machines_leave_a_program_that_never_closes_its_operator(
     )
     master = start([sys.executable, "-c", program])
     machines = [start(["cec-mpi", "join", file, "--retry", "60s"]) for _ in range(2)]
-    assert [machine.wait(SECONDS) for machine in machines] == [0, 0]
-    assert "Exception" not in master.communicate(timeout=SECONDS)[1]
+    assert [machine.wait(LEAVE_LIMIT) for machine in machines] == [0, 0]
+    assert "Exception" not in master.communicate(timeout=LEAVE_LIMIT)[1]
     assert master.returncode == 0
 
 
@@ -132,7 +132,7 @@ def test_a_warning_that_is_raised_does_not_end_the_run(make_store):
 
 
 def resources():
-    """Numbers of file descriptors and threads, and mapped shards of this process."""
+    """Return the numbers of file descriptors and threads, and the mapped shards."""
     gc.collect()
     process = psutil.Process()
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "shard-" in line]
@@ -142,17 +142,17 @@ def resources():
 @pytest.mark.parametrize("options", [{"accept": "run.json", "local": 2}, {}], ids=str)
 def test_closed_operators_release_resources(small_store, tmp_path, monkeypatch, options):
     monkeypatch.chdir(tmp_path)
-    operators, found, rounds = [], [], 4
+    operators, usages, rounds = [], [], 4
     *_, mapped = resources()  # by tracebacks of other tests
     for _ in range(rounds):
         X = cec_mpi.open_operator(small_store.path, **options)
         check_products(X, small_store.X, 1)
         X.close()
         operators.append(X)
-        found.append(resources())
-    for k in (0, 1):  # libraries keep some, but fewer than one for each operator
-        assert found[-1][k] - found[1][k] < rounds - 2
-    assert found[-1][2] == mapped
+        usages.append(resources())
+    for k in (0, 1):  # libraries keep a few, but fewer than one per operator
+        assert usages[-1][k] - usages[1][k] < rounds - 2
+    assert usages[-1][2] == mapped
     assert local_machines() == []
 
 

@@ -1,4 +1,4 @@
-"""What `open_operator` returns: an operator, or a context manager under a launcher."""
+"""`open_operator` returns an operator, or a context manager under a launcher."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def as_rank_0(monkeypatch):
-    """This process seems to be rank 0 of two ranks of a launcher."""
+    """Make this process look like the first of two ranks of a launcher."""
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
 
@@ -54,7 +54,7 @@ USES = {
 
 @pytest.mark.usefixtures("as_rank_0")
 @pytest.mark.parametrize("use", USES)
-def test_under_a_launcher_with_is_needed(store, use):
+def test_an_operator_under_a_launcher_needs_a_with_statement(store, use):
     with pytest.raises(InputError, match="was used without with") as error:
         USES[use](cec_mpi.open_operator(store, accept="run.json"))
     assert f"with open_operator('{store}', None, accept='run.json') as X:" in str(error.value)

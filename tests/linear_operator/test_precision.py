@@ -36,18 +36,18 @@ def stores(tmp_path_factory):
 
 
 def open_fixed(path, **options):
-    """An operator whose machines do not change, so that it is one matrix."""
+    """Open an operator whose machines do not change, so that it is one matrix."""
     return open_operator(path, speeds=(1,) * 6, availability={1, 2, 4}, **options)
 
 
 def solve(solver, A, matrix):
-    """SciPy's status, the number of products, and the residual in extended precision."""
+    """Return SciPy's status, the number of products, and the residual in extended precision."""
     calls = []
 
-    def counted(product):
+    def count_calls(product):
         return lambda x: calls.append(1) or product(x)
 
-    products = {name: counted(getattr(A, name)) for name in ("matvec", "rmatvec", "matmat")}
+    products = {name: count_calls(getattr(A, name)) for name in ("matvec", "rmatvec", "matmat")}
     operator = sl.LinearOperator(A.shape, dtype=A.dtype, **products)
     x, info = solver(operator, B, rtol=1e-10, maxiter=400)
     residual = (matrix.astype(np.longdouble) @ x - B).astype(float)
@@ -70,7 +70,7 @@ def test_scipy_solves_linear_systems_as_with_its_own_operator(stores, name, solv
     assert found[2] < max(1.5 * expected[2], 1.1e-10)
 
 
-def test_with_precision_shard_the_residual_is_about_the_attainable(stores):
+def test_with_precision_shard_the_residual_is_near_attainable_tol(stores):
     with open_fixed(stores / "general", precision="shard") as A:
         decoded = A @ np.eye(SIZE)
         info, _, residual = solve(lambda *a, **o: sl.gmres(*a, **o | {"maxiter": 3}), A, decoded)
@@ -90,7 +90,7 @@ def test_with_precision_shard_the_residual_is_about_the_attainable(stores):
         (pca, {"k": 2}),
     ],
 )
-def test_a_tolerance_below_the_attainable_causes_one_warning(stores, task, options):
+def test_a_tolerance_below_attainable_tol_causes_one_warning(stores, task, options):
     with open_operator(stores / "spd") as A:
         assert 1e-7 < A.attainable_tol < 1e-5
         with pytest.warns(ToleranceWarning, match=rf"^{task.__name__}: tol 1e-10 is below") as seen:
@@ -149,23 +149,23 @@ X = RNG.standard_normal((60, 40))
 
 
 @pytest.fixture
-def opened(tmp_path):
-    """Encode X, and open it with a recorder."""
+def open_recorded(tmp_path):
+    """Return a context manager that encodes X, and opens its operator with a recorder."""
 
     @contextmanager
-    def opened(X, machines=5, recovery=3, **options):
+    def open_recorded(X, machines=5, recovery=3, **options):
         encode(np.array(X), tmp_path / "store", machines, recovery, **options)
         recorder = MemoryRecorder()
         with open_operator(tmp_path / "store", recorder=recorder) as A:
             yield A, recorder.records
 
-    return opened
+    return open_recorded
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
-def test_cancellation_is_the_size_of_the_terms_over_that_of_the_result(opened, size):
+def test_cancellation_is_the_size_of_the_terms_over_that_of_the_result(open_recorded, size):
     largest = np.abs(X).max(axis=0)
-    with opened(X, scaling="none") as (A, records):
+    with open_recorded(X, scaling="none") as (A, records):
         W, v = RNG.standard_normal((40, 3)), RNG.standard_normal(60)
         expected = [np.linalg.norm(largest * w) / np.abs(X @ w).max() for w in W.T]
         A @ (W[:, 0] * size)
@@ -176,9 +176,9 @@ def test_cancellation_is_the_size_of_the_terms_over_that_of_the_result(opened, s
         assert [record.cancellation for record in records] == pytest.approx(expected)
 
 
-def test_scaled_rows_count_like_the_largest_row(opened):
+def test_scaled_rows_count_like_the_largest_row(open_recorded):
     small = X * np.where(np.arange(60) % 2, 1e-6, 1.0)[:, np.newaxis]
-    with opened(small) as (A, records):
+    with open_recorded(small) as (A, records):
         w, v = RNG.standard_normal(40), RNG.standard_normal(60)
         A @ w
         expected = np.linalg.norm(np.abs(small).max(axis=0) * w) / np.abs(small @ w).max()
@@ -187,8 +187,8 @@ def test_scaled_rows_count_like_the_largest_row(opened):
         assert 1 < records[-1].cancellation < 100
 
 
-def test_products_of_zeros_have_no_cancellation(opened):
-    with opened([[1.0, -1.0], [2.0, -2.0], [3.0, -3.0]]) as (A, records):
+def test_products_of_zeros_have_no_cancellation(open_recorded):
+    with open_recorded([[1.0, -1.0], [2.0, -2.0], [3.0, -3.0]]) as (A, records):
         for w in np.zeros(2), np.ones(2), np.zeros((2, 2)):
             A @ w
             assert records[-1].cancellation is None
@@ -199,11 +199,11 @@ def test_products_of_zeros_have_no_cancellation(opened):
 @pytest.mark.parametrize(
     ("dtype", "message"), [("float32", "--dtype float64"), ("float64", "--code.*subtract")]
 )
-def test_a_run_warns_once_of_few_digits(opened, dtype, message):
+def test_a_run_warns_once_of_few_digits(open_recorded, dtype, message):
     M = RNG.standard_normal((30, 50)).astype(dtype).astype(np.float64)
     w = RNG.standard_normal(50)
     null = w - np.linalg.pinv(M) @ (M @ w)
-    with opened(M, dtype=dtype) as (A, records):
+    with open_recorded(M, dtype=dtype) as (A, records):
         with warnings.catch_warnings(action="error"):
             A @ w
         with pytest.warns(ScaleWarning, match=f"step 1 may have fewer than three.*{message}"):
@@ -213,10 +213,10 @@ def test_a_run_warns_once_of_few_digits(opened, dtype, message):
         assert records[1].cancellation * A.accuracy > 1e-3
 
 
-def test_a_vanishing_gradient_causes_no_warning(opened):
+def test_a_vanishing_gradient_causes_no_warning(open_recorded):
     M = RNG.standard_normal((50, 30))
     residual = M @ np.linalg.pinv(M) @ np.ones(50) - np.ones(50)
-    with opened(M) as (A, records), warnings.catch_warnings(action="error"):
+    with open_recorded(M) as (A, records), warnings.catch_warnings(action="error"):
         A.T @ residual
         assert records[0].cancellation * A.accuracy > 1e-3
 
@@ -231,13 +231,13 @@ def exact_product(X, W):
 
 @pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("exponent", [100, 155, 200, -100, -155, -200, 250, -290])
-def test_products_of_scaled_columns_are_right_or_cause_a_warning(opened, exponent, columns):
+def test_products_of_scaled_columns_are_right_or_cause_a_warning(open_recorded, exponent, columns):
     scale = 10.0**exponent
     sizes = np.array([scale, 1 / scale, scale, 1 / scale, scale])
     X = RNG.standard_normal((60, 5)) * sizes
     W = RNG.standard_normal((5, columns)) / sizes[:, np.newaxis]
     exact = exact_product(X, W)
-    with opened(X) as (A, records), warnings.catch_warnings(record=True) as caught:
+    with open_recorded(X) as (A, records), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         product = A @ W if columns > 1 else (A @ W[:, 0])[:, np.newaxis]
     error = (np.abs(product - exact).max(axis=0) / np.abs(exact).max(axis=0)).max()
@@ -260,11 +260,11 @@ def test_products_of_scaled_columns_are_right_or_cause_a_warning(opened, exponen
     ],
 )
 def test_large_factors_of_zero_columns_do_not_matter(
-    opened, machines, recovery, scaling, X, w, columns
+    open_recorded, machines, recovery, scaling, X, w, columns
 ):
     W = np.array([w] * columns).T
     with (
-        opened(X, machines, recovery, scaling=scaling) as (A, records),
+        open_recorded(X, machines, recovery, scaling=scaling) as (A, records),
         warnings.catch_warnings(action="error"),
     ):
         np.testing.assert_allclose(A @ W, exact_product(X, W), rtol=1e-14, atol=0)
@@ -272,9 +272,9 @@ def test_large_factors_of_zero_columns_do_not_matter(
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_a_factor_of_a_zero_column_must_be_finite(opened, number):
+def test_a_factor_of_a_zero_column_must_be_finite(open_recorded, number):
     with (
-        opened([[1.0, 0]] * 4) as (A, _),
+        open_recorded([[1.0, 0]] * 4) as (A, _),
         pytest.raises(InputError, match=rf"w\[1\] is {number}"),
     ):
         A @ np.array([1.0, number])

@@ -1,6 +1,6 @@
 """Shapes and dtypes of factors, masked entries, and copies of operators.
 
-SciPy before 1.18 passes no batches to operators, so that their private methods are tested.
+SciPy before 1.18 passes no batches to operators, so their private methods are tested.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def evaluate(expression, A, **names):
     return eval(expression, {"A": A, **names})
 
 
-def numbers(shape, dtype):
+def draw(shape, dtype):
     rng = np.random.default_rng(len(shape))
     real = rng.standard_normal(shape)
     return real + 1j * rng.standard_normal(shape) if dtype is complex else real.astype(dtype)
@@ -53,7 +53,7 @@ def numbers(shape, dtype):
 def test_a_batch_is_one_step(A, recorder, dtype, adjoint):
     length, M = (Q, X.T) if adjoint else (R, X)
     for batch in [(), (1,), (5,), (R,), (2, 3), (4, 1), (1, Q), (0,), (3, 0)]:
-        x, blocks = numbers((*batch, length), dtype), numbers((*batch, length, 2), dtype)
+        x, blocks = draw((*batch, length), dtype), draw((*batch, length, 2), dtype)
         for factor, multiply, expected in [
             (x, A._rmatvec if adjoint else A._matvec, (M @ x[..., None])[..., 0]),
             (blocks, A._rmatmat if adjoint else A._matmat, M @ blocks),
@@ -65,7 +65,7 @@ def test_a_batch_is_one_step(A, recorder, dtype, adjoint):
             np.testing.assert_allclose(product, expected, rtol=1e-12, atol=1e-12)
             np.testing.assert_array_equal(factor, before)
             assert recorder.steps - steps == (1 if factor.size else 0)
-    column = numbers((length, 1), dtype)
+    column = draw((length, 1), dtype)
     product = (A.H if adjoint else A).matvec(column)
     np.testing.assert_allclose(product, M @ column, rtol=1e-12, atol=1e-12)
 
@@ -82,22 +82,22 @@ def scipy_passes_batches():
 @pytest.mark.parametrize("view", ["A.T", "A.H", "2 * A", "A.T @ A", "A + A", "1j * A", "(2 * A).T"])
 def test_views_multiply_and_can_be_copied_in_this_process(A, view):
     V, M = evaluate(view, A), evaluate(view.replace(".H", ".T"), X)
-    W = numbers((4, V.shape[1], 3), complex)
+    W = draw((4, V.shape[1], 3), complex)
     if scipy_passes_batches():
         np.testing.assert_allclose(V.matmat(W), M @ W, rtol=1e-12, atol=1e-12)
         expected = (M @ W[..., :1])[..., 0]
         np.testing.assert_allclose(V.matvec(W[..., 0]), expected, rtol=1e-12, atol=1e-12)
     for operator in (V, copy.copy(V)):
         np.testing.assert_allclose(operator @ W[0], M @ W[0], rtol=1e-12, atol=1e-12)
-    for make in pickle.dumps, copy.deepcopy:
+    for duplicate in pickle.dumps, copy.deepcopy:
         with pytest.raises(InputError, match="an operator cannot be pickled or copied"):
-            make(V)
+            duplicate(V)
 
 
-@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_an_operator_cannot_be_copied(A, make):
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_operator_cannot_be_copied(A, duplicate):
     with pytest.raises(InputError, match="cannot be pickled or copied"):
-        make(A)
+        duplicate(A)
 
 
 def test_vectors_of_one_number_are_not_columns(tmp_path):

@@ -49,28 +49,28 @@ def test_a_machine_without_rows_has_no_speed(tmp_path):
 # --- losses and wrong answers -------------------------------------------------------------
 
 
-def check(master):
+def check_master(master):
     np.testing.assert_allclose(master.matmat(W), X @ W, atol=1e-9)
     np.testing.assert_allclose(master.rmatmat(V), X.T @ V, atol=1e-9)
 
 
-def elastic(store, **options):
+def open_elastic(store, **options):
     recorder = MemoryRecorder()
     return *open_master(store, open_store(store).manifest, recorder, **options), recorder
 
 
 @pytest.mark.parametrize("options", [{}, {"stragglers": 1}], ids=str)
 def test_lost_machines_are_replaced_by_machines_with_the_same_rows(store, options):
-    master, hub, _ = elastic(store, **options)
+    master, hub, _ = open_elastic(store, **options)
     for dying in (set(), {2}, {4}):
         hub.dying = dying
-        check(master)
+        check_master(master)
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_four_copies_identify_the_wrong_machine(adjoint, tmp_path):
     encode(X, tmp_path / "S", 5, copies=4)
-    master, hub, recorder = elastic(tmp_path / "S", check=True)
+    master, hub, recorder = open_elastic(tmp_path / "S", check=True)
     multiply, factor, expected = (
         (master.rmatmat, V, X.T @ V) if adjoint else (master.matmat, W, X @ W)
     )
@@ -78,7 +78,7 @@ def test_four_copies_identify_the_wrong_machine(adjoint, tmp_path):
     for _ in range(2):
         np.testing.assert_allclose(multiply(factor), expected, atol=1e-9)
     assert recorder.all_events == [{"wrong": 3}, {"excluded": 3, "reason": "wrong in step 0"}]
-    check(master)
+    check_master(master)
 
 
 def test_steps_without_enough_copies_name_rows_and_machines(store, tmp_path):
@@ -89,7 +89,7 @@ def test_steps_without_enough_copies_name_rows_and_machines(store, tmp_path):
     ):
         A @ W[:, 0]
     encode(X, tmp_path / "S", 4, copies=2)
-    master, hub, _ = elastic(tmp_path / "S", check=True)
+    master, hub, _ = open_elastic(tmp_path / "S", check=True)
     hub.dying = {1}
     with pytest.raises(InfeasibleError, match=r"rows \d+\.\.\d+ need 2 of these machines: 1, \d"):
         master.matmat(W)
@@ -105,4 +105,4 @@ def test_steps_without_enough_copies_name_rows_and_machines(store, tmp_path):
 def test_checks_and_stragglers_need_two_copies(tmp_path, options, message):
     encode(X, tmp_path / "S", 3, copies=1)
     with pytest.raises(InputError, match=message):
-        elastic(tmp_path / "S", **options)
+        open_elastic(tmp_path / "S", **options)

@@ -26,7 +26,7 @@ _DELAY = 1.0  # seconds before a rank other than 0 prints a failure that all ran
 _DELAY_PER_RANK = 0.1  # seconds
 
 
-class OneRun:
+class RankPlugin:
     """Plugin that makes the ranks one run.
 
     Every rank runs every test, and rank 0 reports. A rank whose test fails, or that exits, prints
@@ -67,22 +67,22 @@ class OneRun:
         report = yield
         if report.failed:
             captured = [f"--- {title} ---\n{text}" for title, text in report.sections]
-            where = f"{item.nodeid} ({report.when})"
-            self._end(item.config, 1, "\n".join([where, report.longreprtext, *captured]))
+            test = f"{item.nodeid} ({report.when})"
+            self._end(item.config, 1, "\n".join([test, report.longreprtext, *captured]))
         return report
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """End the run when this rank exits."""
-        code, why = getattr(excinfo.value, "returncode", None), excinfo.typename
+        code, reason = getattr(excinfo.value, "returncode", None), excinfo.typename
         if isinstance(excinfo.value, pytest.exit.Exception):
-            why = f"pytest.exit: {excinfo.value.msg}"
-        self._end(None, pytest.ExitCode.INTERRUPTED if code is None else code, why)
+            reason = f"pytest.exit: {excinfo.value.msg}"
+        self._end(None, pytest.ExitCode.INTERRUPTED if code is None else code, reason)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """End the run when pytest itself fails on this rank."""
         self._end(None, 3, f"internal error\n{excrepr}")
 
-    def _end(self, config: pytest.Config | None, code: int, why: str) -> None:
+    def _end(self, config: pytest.Config | None, code: int, reason: str) -> None:
         if self._comm is None:
             return
         rank = self._comm.rank
@@ -91,7 +91,7 @@ class OneRun:
         capture = config and config.pluginmanager.get_plugin("capturemanager")
         if capture:
             capture.suspend_global_capture(in_=True)
-        print(f"\nrank {rank} failed: {why}", file=sys.__stderr__, flush=True)
+        print(f"\nrank {rank} failed: {reason}", file=sys.__stderr__, flush=True)
         abort_job(code)
 
     @pytest.hookimpl(trylast=True)
@@ -106,12 +106,12 @@ class OneRun:
 def pytest_configure(config):
     launcher = detect_launcher()
     if launcher is not None and launcher.size > 1:
-        config.pluginmanager.register(OneRun(launcher))
+        config.pluginmanager.register(RankPlugin(launcher))
 
 
 @pytest.fixture(scope="session")
 def comm():
-    """All ranks: a master and three machines."""
+    """The communicator of all ranks: a master and three machines."""
     comm = start_mpi()
     start_barrier(comm)
     return comm

@@ -1,4 +1,4 @@
-"""Estimators that all ranks fit together, on a store."""
+"""Estimators that all ranks fit collectively on a store."""
 
 import numpy as np
 import pytest
@@ -18,9 +18,9 @@ def test_all_ranks_have_the_fitted_model(comm, store, X, y):
     model = CodedRidge(tol=1e-12, comm=comm).fit(store, y if comm.rank == 0 else None)
     assert np.allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=0, atol=1e-8)
     assert np.allclose(model.predict(store), Ridge().fit(X, y).predict(X), rtol=0, atol=1e-8)
-    alone = model.predict(X[: 1 + comm.rank])  # each rank has its own array
-    assert alone.shape == (1 + comm.rank,)
-    assert len({tuple(each) for each in comm.allgather(model.coef_)}) == 1
+    predictions = model.predict(X[: 1 + comm.rank])  # each rank has its own array
+    assert predictions.shape == (1 + comm.rank,)
+    assert len({tuple(coefficients) for coefficients in comm.allgather(model.coef_)}) == 1
 
 
 def test_labels_may_be_text(comm, store, X, y):

@@ -85,11 +85,11 @@ def test_a_damaged_block_stops_the_step_that_reads_it(comm, make_store, X):
                 operator.matvec(np.ones(40))
 
     multiply(verify="never")
-    with pytest.raises(DamagedStoreError) as raised:
+    with pytest.raises(DamagedStoreError) as error:
         multiply()
     if comm.rank == 0:
-        assert "step 0 failed on machine 2: " in str(raised.value)
-        assert re.search(r"shard-0002.npy: rows \d+\.\.\d+ do not match", str(raised.value))
+        assert "step 0 failed on machine 2: " in str(error.value)
+        assert re.search(r"shard-0002.npy: rows \d+\.\.\d+ do not match", str(error.value))
 
 
 def test_an_exception_of_the_program_is_raised_on_all_ranks(comm, store):

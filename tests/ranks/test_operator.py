@@ -18,11 +18,11 @@ from helpers.sparse import random_sparse
 pytestmark = pytest.mark.mpi(min_size=4)
 
 
-def difference(found, expected):
+def relative_error(found, expected):
     return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
-def test_products_with_copies_of_rows(comm, shared_directory):
+def test_products_are_right_with_copies_of_rows(comm, shared_directory):
     X, path = random_sparse(200, 90, density=0.1), shared_directory / "sparse"
     encode(X, path, 3, copies=2, comm=comm)
     with open_operator(path, comm, availability=[{1, 2, 3}, {1, 3}, {2, 3}]) as operator:
@@ -74,18 +74,18 @@ def test_disjoint_communicators_may_have_an_operator_each(comm, shared_directory
     part = comm.Split(comm.rank % 2)
     with open_operator(path, part) as operator:
         if operator is not None:
-            assert difference(operator @ np.ones(4), matrix.sum(axis=1)) < 1e-13
+            assert relative_error(operator @ np.ones(4), matrix.sum(axis=1)) < 1e-13
     part.Free()
 
 
 def test_an_exception_of_a_module_of_rank_0_is_raised_as_text_elsewhere(comm, store, tmp_path):
     if comm.rank == 0:
-        (tmp_path / "only_here.py").write_text("class Own(Exception): pass\n")
+        (tmp_path / "only_here.py").write_text("class ModuleError(Exception): pass\n")
         sys.path.insert(0, str(tmp_path))
-    with pytest.raises(Exception, match="mine") as caught, open_operator(store, comm):
-        raise importlib.import_module("only_here").Own("mine")
-    assert type(caught.value).__name__ == ("CecError" if comm.rank else "Own")
-    assert "mine" in str(caught.value)
+    with pytest.raises(Exception, match="mine") as error, open_operator(store, comm):
+        raise importlib.import_module("only_here").ModuleError("mine")
+    assert type(error.value).__name__ == ("CecError" if comm.rank else "ModuleError")
+    assert "mine" in str(error.value)
     if comm.rank == 0:
         sys.path.remove(str(tmp_path))
 
@@ -101,11 +101,11 @@ def test_an_exception_in_the_block_of_a_machine_is_not_shared(comm, store):
     assert bool(text) == (comm.rank == 2)
 
 
-def test_an_operator_is_started_and_closed_without_a_with(comm, store, X):
+def test_an_operator_can_be_started_and_closed_without_a_block(comm, store, X):
     for _ in range(2):
         operator = open_operator(store, comm).start()
         if operator is not None:
-            assert difference(operator @ np.ones(40), X.sum(axis=1)) < 1e-13
+            assert relative_error(operator @ np.ones(40), X.sum(axis=1)) < 1e-13
             operator.close()
             operator.close()
             with pytest.raises(InputError, match="closed"):
@@ -113,10 +113,10 @@ def test_an_operator_is_started_and_closed_without_a_with(comm, store, X):
         comm.Barrier()
 
 
-def test_an_operator_is_closed_within_its_with(comm, store, X):
+def test_an_operator_can_be_closed_within_its_block(comm, store, X):
     with open_operator(store, comm) as operator:
         if operator is not None:
-            assert difference(operator @ np.ones(40), X.sum(axis=1)) < 1e-13
+            assert relative_error(operator @ np.ones(40), X.sum(axis=1)) < 1e-13
             operator.close()
             comm.Barrier()  # the machines have left their block
             operator.close()
@@ -151,10 +151,10 @@ def test_a_machine_that_must_leave_gets_no_more_rows(comm, store, X):
                 operator @ np.ones(40)
 
 
-def test_machines_on_devices_and_on_the_cpu(comm, store, X):
+def test_machines_on_devices_and_on_the_cpu_serve_one_operator(comm, store, X):
     devices = ["cpu", "array_api_strict:cpu", "jax:cpu"]
     with open_operator(store, comm, device=devices) as operator:
         if operator is not None:
-            for mask in ({1, 2}, {1, 3}, {2, 3}, {1, 2, 3}):
-                operator.available = mask
+            for available in ({1, 2}, {1, 3}, {2, 3}, {1, 2, 3}):
+                operator.available = available
                 check_products(operator, X, tolerance=1e-13)

@@ -1,4 +1,4 @@
-"""Runs of ``cec-mpi run`` in ranks that are started once; see `tests/launch` for their starts."""
+"""Runs of ``cec-mpi run`` on ranks that are started once; see `tests/launch` for their starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from cec_mpi.runtime.records.recorder import read_steps
 pytestmark = pytest.mark.mpi(min_size=4)
 
 
-def test_some_machines_with_random_availability(comm, make_store, shared_directory, capsys):
+def test_some_machines_with_random_availability_complete_a_run(
+    comm, make_store, shared_directory, capsys
+):
     store = make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)
     W, out = np.random.default_rng(5).standard_normal((12, 12)), shared_directory / "run"
     if comm.rank == 0:
@@ -35,9 +37,9 @@ def test_some_machines_with_random_availability(comm, make_store, shared_directo
     np.testing.assert_allclose(np.load(out / "result.npy"), W @ store.X.T, atol=1e-10)
     header, steps = read_steps(out / "steps.jsonl")
     assert [step["available"] for step in steps] == [[1, 2, 5]] * 12
-    waited = sum(step["waited_ticks"] for step in steps)
+    waited_ticks = sum(step["waited_ticks"] for step in steps)
     summary = json.loads((out / "summary.json").read_text())
-    assert waited == steps[-1]["tick"] - 11 == summary["waited_ticks"] > 0
+    assert waited_ticks == steps[-1]["tick"] - 11 == summary["waited_ticks"] > 0
     sizes = {"machines": 6, "recovery": 3, "rows": 1259, "columns": 12, "rows_per_shard": 420}
     assert header.items() >= {"participants": [1, 2, 5], "dtype": "float64", **sizes}.items()
     assert len(header["hosts"]) == len(header["threads"]) == comm.size

@@ -38,9 +38,11 @@ def vectors(X):
 
 def test_a_plan_is_sent_only_if_it_has_changed(comm, store, vectors):
     ticks = [(1, 2, 3)] * 3 + [(1, 3)] * 3 + [(1, 2, 3)] * 6
-    done = multiply(comm, store, vectors, availability=ListedAvailability(ticks), speeds=(1.0,) * 3)
-    if done:
-        records, _ = done
+    outcome = multiply(
+        comm, store, vectors, availability=ListedAvailability(ticks), speeds=(1.0,) * 3
+    )
+    if outcome:
+        records, _ = outcome
         changed = [record.plan_changed for record in records]
         assert changed == [True, False, False, True, False, False, True] + [False] * 5
         for record in records:
@@ -80,12 +82,12 @@ def test_an_unchanged_step_allocates_only_its_product(comm, store, X):
         ("float32", 1e-4, {"precision": "shard"}),
     ],
 )
-def test_short_and_long_messages_in_any_order(comm, stores, X, dtype, tolerance, options):
+def test_short_and_long_messages_are_right_in_any_order(comm, stores, X, dtype, tolerance, options):
     rng = np.random.default_rng(8)
     columns = [1, 2, 8, 9, 17, 130, 137, 210]  # with and without messages of their own
     # Some plans last for more products than persistent messages.
-    masks = [mask for mask in [(1, 2, 3), (1, 3), (2, 3)] for _ in range(9)] + [(1, 3), (1, 2, 3)]
-    availability = ListedAvailability(masks, repeat=True)
+    ticks = [tick for tick in [(1, 2, 3), (1, 3), (2, 3)] for _ in range(9)] + [(1, 3), (1, 2, 3)]
+    availability = ListedAvailability(ticks, repeat=True)
     with open_operator(stores[dtype], comm, availability=availability, **options) as operator:
         if operator is None:
             return
@@ -98,9 +100,9 @@ def test_short_and_long_messages_in_any_order(comm, stores, X, dtype, tolerance,
 
 
 def test_a_machine_may_have_no_rows_or_all_rows(comm, store, X, vectors):
-    done = multiply(comm, store, vectors[:2], speeds=(1.0, 1e9, 1e9))
-    if done:
-        records, products = done
+    outcome = multiply(comm, store, vectors[:2], speeds=(1.0, 1e9, 1e9))
+    if outcome:
+        records, products = outcome
         assert records[0].rows == [0, 501, 501]
         np.testing.assert_allclose(products, vectors[:2] @ X.T, rtol=1e-10, atol=1e-10)
 
@@ -108,9 +110,9 @@ def test_a_machine_may_have_no_rows_or_all_rows(comm, store, X, vectors):
 def test_some_machines_may_be_left_out(comm, store, X, vectors):
     part = comm.Split(0 if comm.rank < 3 else 1)
     if comm.rank < 3:
-        done = multiply(part, store, vectors[:2], machines=(1, 3))
-        if done:
-            records, products = done
+        outcome = multiply(part, store, vectors[:2], machines=(1, 3))
+        if outcome:
+            records, products = outcome
             assert [r.available for r in records] == [(1, 3), (1, 3)]
             np.testing.assert_allclose(products, vectors[:2] @ X.T, rtol=1e-10, atol=1e-10)
     part.Free()
@@ -143,5 +145,5 @@ def test_hosts_and_cores_of_all_ranks_are_gathered(comm):
     assert len(processes) == comm.size
     assert {p.host_name for p in processes} == {os.uname().nodename}
     assert all(p.ranks == comm.size for p in processes)
-    mine = processes[comm.rank]
-    assert 1 <= mine.own_cores <= mine.cores <= mine.unbound_cores <= os.cpu_count()
+    process = processes[comm.rank]
+    assert 1 <= process.own_cores <= process.cores <= process.unbound_cores <= os.cpu_count()

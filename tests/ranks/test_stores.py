@@ -22,14 +22,14 @@ SPARSE = random_sparse(200, 90, density=0.1)
 
 
 @pytest.fixture
-def here(comm, tmp_path_factory):
-    """One directory for all ranks."""
+def directory(comm, tmp_path_factory):
+    """A directory for all ranks."""
     path = tmp_path_factory.mktemp("encode") if comm.rank == 0 else None
     return comm.bcast(path)
 
 
-class Rows:
-    """X as rows by slices, which records the rows that were read."""
+class RecordingArray:
+    """An array with the rows of X that records the rows that are read."""
 
     shape, dtype = X.shape, X.dtype
 
@@ -60,30 +60,30 @@ DENSE, COPIES = {"machines": 5, "recovery": 3}, {"machines": 3, "copies": 2}
     ids=["array", "dask", "csc", "file", "copies of csr", "copies of coo", "copies of a file"],
 )
 @pytest.mark.filterwarnings("ignore:.* is sparse")
-def test_shards_have_the_bytes_of_one_process(comm, here, matrix, source, options):
+def test_shards_have_the_bytes_of_one_process(comm, directory, matrix, source, options):
     if comm.rank == 0:
-        np.save(here / "X.npy", X)
-        scipy.sparse.save_npz(here / "X.npz", SPARSE)
-        encode_blocks(matrix, here / "alone", **options)
+        np.save(directory / "X.npy", X)
+        scipy.sparse.save_npz(directory / "X.npz", SPARSE)
+        encode_blocks(matrix, directory / "alone", **options)
     comm.Barrier()
-    source = here / source if isinstance(source, str) else source
-    made = encode_blocks(source, here / "store", **options, comm=comm)
+    source = directory / source if isinstance(source, str) else source
+    manifest = encode_blocks(source, directory / "store", **options, comm=comm)
     if comm.rank == 0:
-        for shard in (here / "alone").glob("shard-*"):
-            assert shard.read_bytes() == (here / "store" / shard.name).read_bytes()
-    assert len(set(comm.allgather(manifest_text(made)))) == 1
+        for shard in (directory / "alone").glob("shard-*"):
+            assert shard.read_bytes() == (directory / "store" / shard.name).read_bytes()
+    assert len(set(comm.allgather(manifest_text(manifest)))) == 1
 
 
-def test_each_row_is_read_by_one_rank(comm, here):
-    array = Rows()
-    encode_blocks(array, here / "store", 5, 3, comm=comm)
+def test_each_row_is_read_by_one_rank(comm, directory):
+    array = RecordingArray()
+    encode_blocks(array, directory / "store", 5, 3, comm=comm)
     rows = comm.allgather(array.rows)
     assert sorted(chain.from_iterable(rows)) == list(range(len(X)))
     assert all(rows)
 
 
 NAN = np.full_like(X, np.nan)
-FAILING = Rows(ZeroDivisionError("by nothing"))
+FAILING_ARRAY = RecordingArray(ZeroDivisionError("by nothing"))
 
 
 @pytest.mark.parametrize(
@@ -95,42 +95,44 @@ FAILING = Rows(ZeroDivisionError("by nothing"))
         (2, None, r"X is a NoneType, expected a path, or an array .* \(on rank 2\)"),
         (0, NAN, "the ndarray holds nan at row"),
         (3, NAN, "the ndarray holds nan at row"),
-        (0, FAILING, "cannot be read, rows .*ZeroDivisionError: by nothing"),
-        (3, FAILING, "cannot be read, rows .*ZeroDivisionError: by nothing"),
+        (0, FAILING_ARRAY, "cannot be read, rows .*ZeroDivisionError: by nothing"),
+        (3, FAILING_ARRAY, "cannot be read, rows .*ZeroDivisionError: by nothing"),
     ],
 )
-def test_an_error_of_one_rank_is_raised_on_all(comm, here, rank, source, message):
-    others = Rows() if isinstance(source, Rows) else X
+def test_an_error_of_one_rank_is_raised_on_all(comm, directory, rank, source, message):
+    other_source = RecordingArray() if isinstance(source, RecordingArray) else X
     with pytest.raises(InputError, match=message):
-        encode_blocks(source if comm.rank == rank else others, here / "store", 5, 3, comm=comm)
+        encode_blocks(
+            source if comm.rank == rank else other_source, directory / "store", 5, 3, comm=comm
+        )
     comm.Barrier()
-    assert not (here / "store").exists()
+    assert not (directory / "store").exists()
 
 
 # --- operations on stores -----------------------------------------------------------------
 
 
-def test_each_operation_gives_the_files_of_one_process(comm, here):
+def test_each_operation_gives_the_files_of_one_process(comm, directory):
     progress = []
 
     def work(runner):
-        np.save(here / "X.npy", X)
-        encode_blocks(here / "X.npy", here / "store", 5, 3, runner=runner)
-        (here / "store" / "shard-0002.npy").unlink()
-        shard = np.load(here / "store" / "shard-0004.npy", mmap_mode="r+")
+        np.save(directory / "X.npy", X)
+        encode_blocks(directory / "X.npy", directory / "store", 5, 3, runner=runner)
+        (directory / "store" / "shard-0002.npy").unlink()
+        shard = np.load(directory / "store" / "shard-0004.npy", mmap_mode="r+")
         shard[100, 5] += 1
         shard.flush()
-        alone = shutil.copytree(here / "store", here / "alone")
-        assert verify(here / "store", runner).problems == verify(alone).problems
-        done = repair(here / "store", runner=runner)
-        assert done == repair(alone)
-        assert list(done.rebuilt) == [2, 4]
-        assert contents(here / "store") == contents(alone)
-        assert add_machine(here / "store", runner=runner).code.machines == 6
+        alone = shutil.copytree(directory / "store", directory / "alone")
+        assert verify(directory / "store", runner).problems == verify(alone).problems
+        result = repair(directory / "store", runner=runner)
+        assert result == repair(alone)
+        assert list(result.rebuilt) == [2, 4]
+        assert contents(directory / "store") == contents(alone)
+        assert add_machine(directory / "store", runner=runner).code.machines == 6
         add_machine(alone)
-        assert contents(here / "store") == contents(alone)
-        decode(here / "store", here / "Y.npy", runner=runner)
-        np.testing.assert_allclose(np.load(here / "Y.npy"), X, rtol=0, atol=1e-13)
+        assert contents(directory / "store") == contents(alone)
+        decode(directory / "store", directory / "Y.npy", runner=runner)
+        np.testing.assert_allclose(np.load(directory / "Y.npy"), X, rtol=0, atol=1e-13)
         return 0
 
     run_shared(comm, work, WORK_TYPES, lambda done, total: progress.append((done, total)))
@@ -140,7 +142,7 @@ def test_each_operation_gives_the_files_of_one_process(comm, here):
 
 
 @dataclass
-class Failing:
+class FailingWork:
     """Work of 40 pieces, one of which fails."""
 
     piece: int
@@ -161,10 +163,10 @@ class Failing:
 
 @pytest.mark.parametrize("piece", [0, 15, 39])
 def test_an_unexpected_error_ends_the_work_but_not_the_ranks(comm, piece):
-    def body(runner):
+    def work(runner):
         with pytest.raises((CecError, ZeroDivisionError), match="by nothing"):
-            runner.run(Failing(piece))
-        assert sorted(runner.run(Failing(77))) == list(range(40))
+            runner.run(FailingWork(piece))
+        assert sorted(runner.run(FailingWork(77))) == list(range(40))
         return 0
 
-    run_shared(comm, body, [Failing])
+    run_shared(comm, work, [FailingWork])
