@@ -34,7 +34,7 @@ EXACT = ("test_interface.py",)
 
 _MANY = "takes long, and other tests make the same products"
 _SAME = "other tests make the same products"
-_INNER = "its inner solver stops at 30 eps of float32, so that the last digits decide"
+_INNER = "its inner solver stops at 30 eps of float32, so the last digits decide"
 SKIPPED = {
     "test_arpack.py::test_symmetric_modes[*-f-*-aslinearoperator-0.5-*": _INNER,
     "test_arpack.py::test_hermitian_modes[*-F-*-aslinearoperator-0.5*": _INNER,
@@ -94,29 +94,29 @@ if tuple(map(int, scipy.__version__.split(".")[:2])) >= (1, 18):
     }
 
 
-def name_of(nodeid: str) -> str:
-    """The name of a test in this module."""
+def short_name(nodeid: str) -> str:
+    """Return the name of a test as this module writes it."""
     path, separator, test = nodeid.partition("::")
     return path.rpartition("/")[2] + separator + test
 
 
-def match(patterns: Iterable[str], name: str) -> str | None:
-    """The first pattern that matches a name."""
+def first_match(patterns: Iterable[str], name: str) -> str | None:
+    """Return the first pattern that matches a name, or None."""
     return next((p for p in patterns if fnmatchcase(name, p.replace("[", "[[]"))), None)
 
 
-def mark(items: list[pytest.Item]) -> None:
+def mark_tests(items: list[pytest.Item]) -> None:
     """Skip tests, and mark those that must fail."""
     for item in items:
-        name = name_of(item.nodeid)
-        if pattern := match(SKIPPED, name):
+        name = short_name(item.nodeid)
+        if pattern := first_match(SKIPPED, name):
             item.add_marker(pytest.mark.skip(reason=SKIPPED[pattern]))
-        if pattern := match(EXPECTED_FAILURES, name):
+        if pattern := first_match(EXPECTED_FAILURES, name):
             item.add_marker(pytest.mark.xfail(reason=EXPECTED_FAILURES[pattern], strict=True))
 
 
-def unmatched_patterns(names: Iterable[str]) -> list[str]:
-    """Patterns that match no test of these names."""
+def find_unmatched_patterns(names: Iterable[str]) -> list[str]:
+    """Return the patterns that match none of these names."""
     names = [*names]
     patterns = {*SKIPPED, *EXPECTED_FAILURES}
-    return sorted(p for p in patterns if not any(match([p], name) for name in names))
+    return sorted(p for p in patterns if not any(first_match([p], name) for name in names))

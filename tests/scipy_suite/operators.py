@@ -1,4 +1,4 @@
-"""Coded operators instead of the matrices and operators of SciPy's tests.
+"""Coded operators in place of the matrices and operators of SciPy's tests.
 
 A matrix becomes a store and its operator, instead of SciPy's `MatrixLinearOperator`; a complex one
 becomes the sum of two. Operators of functions, batches of matrices, and matrices without entries or
@@ -26,8 +26,8 @@ AVAILABILITY = [{1, 2, 3}, {2, 3}, {1, 3}, {1, 2}]
 ROW_MACHINES = {1, 2}  # hold rows of X if the code is systematic
 
 
-class Operators:
-    """Makes the operators of one session of tests.
+class OperatorFactory:
+    """Make the coded operators of one session of tests.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Operators:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._recorder = Recorder()
-        self._open: list[CodedOperator] = []
+        self._open_operators: list[CodedOperator] = []
         self._lock = Lock()
         self._exact = False
         self._first_tick: int | None = None
@@ -54,15 +54,15 @@ class Operators:
         """Number of products with coded operators."""
         return self._recorder.steps
 
-    def begin(self, exact: bool) -> None:
+    def start_test(self, exact: bool) -> None:
         """Start a test with the same availability, whichever test ran before."""
         self._exact = exact
         self._first_tick = None
 
-    def end(self) -> None:
+    def end_test(self) -> None:
         """Close the operators of a test."""
-        while self._open:
-            self._open.pop().close()
+        while self._open_operators:
+            self._open_operators.pop().close()
 
     def _available(self, tick: int) -> set[int]:
         if self._exact:
@@ -71,8 +71,8 @@ class Operators:
             self._first_tick = tick
         return AVAILABILITY[(tick - self._first_tick) // 3 % len(AVAILABILITY)]
 
-    def of(self, operand: Any) -> Any:
-        """The coded operator of a matrix; any other operand unchanged."""
+    def convert(self, operand: Any) -> Any:
+        """Return the coded operator of a matrix, and any other operand unchanged."""
         matrix = operand.A if type(operand) is MatrixLinearOperator else operand
         if not (issparse(matrix) or isinstance(matrix, np.ndarray)):
             return operand
@@ -81,13 +81,13 @@ class Operators:
         dense = matrix.toarray() if issparse(matrix) else np.asarray(matrix)
         if not np.isfinite(dense).all():
             return operand
-        return self.of_array(dense)
+        return self.convert_array(dense)
 
-    def of_array(self, dense: np.ndarray) -> LinearOperator:
-        """The coded operator of an array; for complex numbers, the sum of two operators."""
+    def convert_array(self, dense: np.ndarray) -> LinearOperator:
+        """Return the coded operator of an array; for complex numbers, the sum of two operators."""
         if np.iscomplexobj(dense):
-            real = self.of_array(dense.real)
-            return real + 1j * self.of_array(dense.imag) if dense.imag.any() else real
+            real = self.convert_array(dense.real)
+            return real + 1j * self.convert_array(dense.imag) if dense.imag.any() else real
         dtype = np.dtype(np.float32 if dense.dtype.char == "f" else np.float64)
         self._exact |= dtype == np.float32
         array = np.ascontiguousarray(dense, dtype)
@@ -99,5 +99,5 @@ class Operators:
         operator = cec_mpi.open_operator(
             store, None, recorder=self._recorder, availability=self._available, speeds=(1, 2, 3)
         ).start()
-        self._open.append(operator)
+        self._open_operators.append(operator)
         return operator

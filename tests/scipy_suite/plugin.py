@@ -1,4 +1,4 @@
-"""A plugin for pytest with which SciPy's own tests multiply by coded operators."""
+"""Plugins for pytest: SciPy's own tests multiply by coded operators."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, lobpcg
 from scipy.sparse.linalg import _interface as interface
 
-from scipy_suite.expected import EXACT, mark, name_of, unmatched_patterns
-from scipy_suite.operators import Operators
+from scipy_suite.expected import EXACT, find_unmatched_patterns, mark_tests, short_name
+from scipy_suite.operators import OperatorFactory
 
 _PRODUCTS = "coded products"
 
@@ -23,23 +23,23 @@ _PRODUCTS = "coded products"
 def pytest_configure(config):
     os.fsync = lambda file: None  # stores are temporary
     if not config.getoption("numprocesses", None):  # otherwise workers run the tests
-        config.pluginmanager.register(Replacement())
-    config.pluginmanager.register(Counts())
+        config.pluginmanager.register(ReplacementPlugin())
+    config.pluginmanager.register(ProductCounter())
 
 
-class Replacement:
-    """Replaces SciPy's operators by coded ones, and marks the expected results of tests."""
+class ReplacementPlugin:
+    """Replace SciPy's operators by coded ones, and mark the expected results of tests."""
 
     def __init__(self) -> None:
         self._directory = TemporaryDirectory()
-        self._operators = Operators(Path(self._directory.name))
-        self._before = 0
+        self._factory = OperatorFactory(Path(self._directory.name))
+        self._products_before = 0
 
     def pytest_sessionfinish(self):
         self._directory.cleanup()
 
     def pytest_collection_modifyitems(self, items):
-        mark(items)
+        mark_tests(items)
         self._replace()
 
     def _replace(self) -> None:
@@ -55,15 +55,15 @@ class Replacement:
                     module.interface = SimpleNamespace(**names)
 
     def _aslinearoperator(self, A: Any) -> LinearOperator:
-        return aslinearoperator(self._operators.of(A))
+        return aslinearoperator(self._factory.convert(A))
 
     def _lobpcg(self, A: Any, X: Any, B: Any = None, M: Any = None, *args: Any, **options: Any):
-        A, B, M = map(self._operators.of, (A, B, M))
+        A, B, M = map(self._factory.convert, (A, B, M))
         return lobpcg(A, X, B, M, *args, **options)
 
     def _linear_operator(self) -> type:
-        """A class like SciPy's that makes coded operators from functions and their adjoints."""
-        of = self._operators.of
+        """Return a class like SciPy's that makes coded operators from functions and adjoints."""
+        convert = self._factory.convert
 
         class Meta(type):
             def __call__(cls, *arguments: Any, **options: Any) -> Any:
@@ -76,7 +76,7 @@ class Replacement:
                     columns = [operator.matvec(unit) for unit in np.eye(operator.shape[1])]
                 except AssertionError:  # a test's function that accepts only batches
                     return operator
-                return of(np.stack(columns, axis=1))
+                return convert(np.stack(columns, axis=1))
 
             def __instancecheck__(cls, instance: object) -> bool:
                 return isinstance(instance, LinearOperator)
@@ -88,41 +88,41 @@ class Replacement:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
-        self._operators.begin(item.path.name in EXACT)
-        self._before = self._operators.products
+        self._factory.start_test(item.path.name in EXACT)
+        self._products_before = self._factory.products
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, call):
         report = yield
         if call.when == "teardown":
-            self._operators.end()
-            products = self._operators.products - self._before
+            self._factory.end_test()
+            products = self._factory.products - self._products_before
             report.user_properties.append((_PRODUCTS, products))
         return report
 
 
-class Counts:
-    """Counts the tests of each module that multiply by coded operators; 0 is an error."""
+class ProductCounter:
+    """Count the tests of each module that multiply by coded operators; none is an error."""
 
     def __init__(self) -> None:
         self._products: dict[str, int] = {}  # by test
 
     def pytest_runtest_logreport(self, report):
         if report.when == "teardown":
-            name = name_of(report.nodeid)
+            name = short_name(report.nodeid)
             self._products[name] = dict(report.user_properties).get(_PRODUCTS, 0)
 
     def _problems(self, config: pytest.Config) -> list[str]:
         if config.getoption("keyword"):
             return []
-        unmatched = unmatched_patterns(self._products)
+        unmatched = find_unmatched_patterns(self._products)
         problems = [f"expected.py: no test of this SciPy is {pattern}" for pattern in unmatched]
-        without = [module for module, (_, coded, _) in self._modules().items() if not coded]
-        return problems + [f"{module}: no coded operator was used" for module in without]
+        uncoded = [module for module, (_, coded, _) in self._modules().items() if not coded]
+        return problems + [f"{module}: no coded operator was used" for module in uncoded]
 
     def _modules(self) -> dict[str, tuple[int, int, int]]:
-        """By module: numbers of tests, of tests with coded products, and of such products."""
+        """Return by module the numbers of tests, of tests with coded products, and of products."""
         modules: dict[str, tuple[int, int, int]] = {}
         for name, products in self._products.items():
             tests, coded, total = modules.get(module := name.partition("::")[0], (0, 0, 0))

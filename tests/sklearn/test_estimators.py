@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((203, 7)) @ np.diag([3.0, 2.5, 2, 1.5, 1, 0.7, 0.5]) + np.arange(7)
 Y = X @ np.arange(7.0) + RNG.standard_normal(203)
 LABELS = np.where(Y.mean() < Y, "yes", "no")
-NEW = RNG.standard_normal((20, 7))
+NEW_SAMPLES = RNG.standard_normal((20, 7))
 NAMES = [f"c{k}" for k in range(7)]
 KINDS = [CodedRidge, CodedLogisticRegression, CodedPCA, CodedTruncatedSVD]
 
@@ -44,12 +44,12 @@ def named_store(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def fitted(named_store):
-    """A regressor, a classifier and a transformer."""
-    labels = CodedLogisticRegression(tol=1e-2)
+def fitted_models(named_store):
+    """Fit a regressor, a classifier and a transformer."""
+    classifier = CodedLogisticRegression(tol=1e-2)
     return (
         CodedRidge().fit(named_store, Y),
-        labels.fit(named_store, LABELS),
+        classifier.fit(named_store, LABELS),
         CodedPCA(2).fit(named_store),
     )
 
@@ -59,12 +59,12 @@ def fitted(named_store):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("alpha", [0.1, 10.0])
-def test_ridge(store, alpha, fit_intercept):
+def test_ridge_agrees_with_scikit_learn(store, alpha, fit_intercept):
     ours = CodedRidge(alpha, fit_intercept=fit_intercept, tol=1e-12).fit(store, Y)
     theirs = Ridge(alpha, fit_intercept=fit_intercept).fit(X, Y)
     assert np.allclose(ours.coef_, theirs.coef_, rtol=0, atol=1e-9)
     assert np.isclose(ours.intercept_, theirs.intercept_, rtol=0, atol=1e-9)
-    assert np.allclose(ours.predict(NEW), theirs.predict(NEW), rtol=0, atol=1e-9)
+    assert np.allclose(ours.predict(NEW_SAMPLES), theirs.predict(NEW_SAMPLES), rtol=0, atol=1e-9)
     assert np.isclose(ours.score(X, Y), theirs.score(X, Y))
     assert np.isclose(ours.score(store, Y), theirs.score(X, Y))
     assert ours.coef_.shape == theirs.coef_.shape
@@ -73,38 +73,40 @@ def test_ridge(store, alpha, fit_intercept):
 
 @pytest.mark.parametrize("labels", [LABELS, LABELS == "yes", np.where(LABELS == "yes", 7, -1)])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_logistic(store, labels, fit_intercept):
+def test_logistic_regression_agrees_with_scikit_learn(store, labels, fit_intercept):
     ours = CodedLogisticRegression(2, fit_intercept=fit_intercept, tol=1e-8).fit(store, labels)
     theirs = LogisticRegression(C=2, fit_intercept=fit_intercept, tol=1e-10, max_iter=1000)
     theirs.fit(X, labels)
     assert ours.classes_.tolist() == theirs.classes_.tolist()
     assert ours.classes_.dtype == theirs.classes_.dtype
     for name in ("coef_", "intercept_"):
-        one, other = np.asarray(getattr(ours, name)), np.asarray(getattr(theirs, name))
-        assert np.allclose(one, other, rtol=0, atol=1e-4)
-        assert one.shape == (other.shape if fit_intercept or name == "coef_" else (1,))
+        coefficients, expected = np.asarray(getattr(ours, name)), np.asarray(getattr(theirs, name))
+        assert np.allclose(coefficients, expected, rtol=0, atol=1e-4)
+        assert coefficients.shape == (expected.shape if fit_intercept or name == "coef_" else (1,))
     for method in ("decision_function", "predict_proba", "predict_log_proba"):
-        assert np.allclose(getattr(ours, method)(NEW), getattr(theirs, method)(NEW), atol=1e-3)
-    assert ours.predict(NEW).tolist() == theirs.predict(NEW).tolist()
+        assert np.allclose(
+            getattr(ours, method)(NEW_SAMPLES), getattr(theirs, method)(NEW_SAMPLES), atol=1e-3
+        )
+    assert ours.predict(NEW_SAMPLES).tolist() == theirs.predict(NEW_SAMPLES).tolist()
     assert ours.score(X, labels) == ours.score(store, labels) == theirs.score(X, labels)
     assert ours.n_iter_.shape == (1,)
 
 
-def test_pca(store):
+def test_pca_agrees_with_scikit_learn(store):
     ours, theirs = CodedPCA(3, random_state=0).fit(store), PCA(3, svd_solver="full").fit(X)
     for name in ("components_", "explained_variance_", "singular_values_", "mean_"):
         assert np.allclose(getattr(ours, name), getattr(theirs, name), rtol=0, atol=1e-9), name
     assert (ours.n_components_, ours.n_samples_) == (3, 203)
-    scores = ours.transform(NEW)
-    assert np.allclose(scores, theirs.transform(NEW), rtol=0, atol=1e-9)
+    scores = ours.transform(NEW_SAMPLES)
+    assert np.allclose(scores, theirs.transform(NEW_SAMPLES), rtol=0, atol=1e-9)
     assert np.allclose(
         ours.inverse_transform(scores), theirs.inverse_transform(scores), rtol=0, atol=1e-9
     )
-    again = CodedPCA(3, random_state=0).fit_transform(store)
-    assert np.allclose(again, theirs.transform(X), rtol=0, atol=1e-9)
+    transformed = CodedPCA(3, random_state=0).fit_transform(store)
+    assert np.allclose(transformed, theirs.transform(X), rtol=0, atol=1e-9)
 
 
-def test_truncated_svd(store):
+def test_truncated_svd_agrees_with_scikit_learn(store):
     theirs = TruncatedSVD(3, algorithm="arpack", random_state=0)
     expected = theirs.fit_transform(X)
     ours = CodedTruncatedSVD(3, random_state=0).fit(store)
@@ -149,20 +151,20 @@ def test_targets_may_be_a_file(store, tmp_path):
 def test_column_names_are_feature_names(store, named_store):
     model = CodedRidge().fit(named_store, Y)
     assert (model.feature_names_in_.tolist(), model.n_features_in_) == (NAMES, 7)
-    frame = pandas.DataFrame(NEW, columns=NAMES)
-    assert np.allclose(model.predict(frame), Ridge().fit(X, Y).predict(NEW))
+    frame = pandas.DataFrame(NEW_SAMPLES, columns=NAMES)
+    assert np.allclose(model.predict(frame), Ridge().fit(X, Y).predict(NEW_SAMPLES))
     assert np.allclose(model.predict(store), model.predict(named_store))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame.rename(columns={"c3": "other"}))
     with pytest.warns(UserWarning, match="does not have valid feature names"):
-        model.predict(NEW)
+        model.predict(NEW_SAMPLES)
     assert not hasattr(model.fit(store, Y), "feature_names_in_")
     assert np.allclose(model.predict(named_store), model.predict(store))
 
 
-def test_columns_of_a_frame_are_selected_by_name(named_store, fitted):
-    frame = pandas.DataFrame(NEW, columns=NAMES, index=range(100, 120))
-    for model, call in zip(fitted, ("predict", "predict_proba", "transform"), strict=True):
+def test_columns_of_a_frame_are_selected_by_name(named_store, fitted_models):
+    frame = pandas.DataFrame(NEW_SAMPLES, columns=NAMES, index=range(100, 120))
+    for model, call in zip(fitted_models, ("predict", "predict_proba", "transform"), strict=True):
         expected = getattr(model, call)(frame)
         assert np.allclose(getattr(model, call)(frame[NAMES[::-1]]), expected)
         assert np.allclose(getattr(model, call)(frame.assign(more=1)[["more", *NAMES]]), expected)
@@ -183,16 +185,16 @@ def test_columns_of_a_frame_are_selected_by_name(named_store, fitted):
         (NAMES[:6], r"found a store without c6"),
     ],
 )
-def test_a_store_with_different_columns_is_refused(fitted, tmp_path, names, message):
-    ridge, labels, pca = fitted
+def test_a_store_with_different_columns_is_refused(fitted_models, tmp_path, names, message):
+    ridge, classifier, pca = fitted_models
     frame = pandas.DataFrame(RNG.standard_normal((203, len(names))), columns=names)
     cec_mpi.encode(frame, tmp_path / "other", 4, 2)
     for call in (
         ridge.predict,
-        labels.predict,
+        classifier.predict,
         pca.transform,
         lambda store: ridge.score(store, Y),
-        lambda store: labels.score(store, LABELS),
+        lambda store: classifier.score(store, LABELS),
     ):
         with pytest.raises(InputError, match=f"feature names should match .*{message}"):
             call(tmp_path / "other")
@@ -201,26 +203,26 @@ def test_a_store_with_different_columns_is_refused(fitted, tmp_path, names, mess
 
 def test_masked_entries_are_refused(store):
     masked = np.ma.array(Y, mask=np.arange(203) == 5)
-    ridge, labels, pca = CodedRidge(), CodedLogisticRegression(), CodedPCA(2)
+    ridge, classifier, pca = CodedRidge(), CodedLogisticRegression(), CodedPCA(2)
     for call in (
         lambda: ridge.fit(store, masked),
-        lambda: labels.fit(store, np.ma.array(LABELS, mask=masked.mask)),
+        lambda: classifier.fit(store, np.ma.array(LABELS, mask=masked.mask)),
         lambda: ridge.fit(store, Y).score(store, masked),
         lambda: ridge.score(store, Y, sample_weight=np.ma.array(np.ones(203), mask=masked.mask)),
-        lambda: labels.fit(store, LABELS).score(store, np.ma.array(LABELS, mask=masked.mask)),
+        lambda: classifier.fit(store, LABELS).score(store, np.ma.array(LABELS, mask=masked.mask)),
     ):
         with pytest.raises(InputError, match="is masked at entry 5"):
             call()
-    rows = np.ma.array(NEW, mask=np.arange(7) + np.zeros((20, 1)) == 5)
+    rows = np.ma.array(NEW_SAMPLES, mask=np.arange(7) + np.zeros((20, 1)) == 5)
     pca.fit(store)
-    for call, given in [
+    for call, samples in [
         (ridge.predict, rows),
-        (labels.predict_proba, rows),
+        (classifier.predict_proba, rows),
         (pca.transform, rows),
         (pca.inverse_transform, rows[:, 4:6]),
     ]:
         with pytest.raises(InputError, match="X is masked at row 0, column"):
-            call(given)
+            call(samples)
 
 
 class Communicator:
@@ -316,8 +318,8 @@ def test_without_scikit_learn_the_extra_is_named():
 NOT_RUN = {"check_array_api_input"}  # arrays of other libraries are not supported
 
 
-class OnArrays:
-    """Passes an array to ``fit`` as an operator."""
+class ArrayMixin:
+    """A mixin that passes an array to ``fit`` as an operator."""
 
     def fit(self, X, y=None):
         if self.__sklearn_tags__().target_tags.required:
@@ -330,19 +332,19 @@ class OnArrays:
         return super().fit(operator, y)
 
 
-class RidgeOnArrays(OnArrays, CodedRidge):
+class RidgeOnArrays(ArrayMixin, CodedRidge):
     pass
 
 
-class LogisticOnArrays(OnArrays, CodedLogisticRegression):
+class LogisticOnArrays(ArrayMixin, CodedLogisticRegression):
     pass
 
 
-class PCAOnArrays(OnArrays, CodedPCA):
+class PCAOnArrays(ArrayMixin, CodedPCA):
     pass
 
 
-class SVDOnArrays(OnArrays, CodedTruncatedSVD):
+class SVDOnArrays(ArrayMixin, CodedTruncatedSVD):
     pass
 
 

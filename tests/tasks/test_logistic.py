@@ -14,8 +14,8 @@ from helpers.operators import CountingOperator
 RNG = np.random.default_rng(17)
 
 
-def problem(rows, columns, classes=(0, 1)):
-    """Samples, and classes that depend on them and on chance."""
+def make_problem(rows, columns, classes=(0, 1)):
+    """Return samples, and classes that depend on them and on chance."""
     samples = RNG.standard_normal((rows, columns)) * np.geomspace(1, 5, columns)
     chance = RNG.logistic(size=rows) + 0.5
     y = np.where(samples @ RNG.standard_normal(columns) + chance > 0, classes[1], classes[0])
@@ -27,7 +27,7 @@ def problem(rows, columns, classes=(0, 1)):
 @pytest.mark.parametrize("C", [0.01, 100])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_coefficients_are_those_of_scikit_learn(shape, C, fit_intercept):
-    samples, y = problem(*shape)
+    samples, y = make_problem(*shape)
     options = {"C": C, "fit_intercept": fit_intercept, "tol": 1e-10}
     expected = LogisticRegression(max_iter=10_000, **options).fit(samples, y)
     found = logistic(aslinearoperator(samples), y=y, iterations=10_000, **options)
@@ -38,7 +38,7 @@ def test_coefficients_are_those_of_scikit_learn(shape, C, fit_intercept):
 
 @pytest.mark.parametrize("classes", [(-1, 1), (2, 7.5), (False, True)])
 def test_any_two_numbers_are_classes(classes):
-    samples, y = problem(50, 4, classes)
+    samples, y = make_problem(50, 4, classes)
     found = logistic(aslinearoperator(samples), y=y)
     expected = logistic(aslinearoperator(samples), y=(y == classes[1]) * 1)
     assert found["classes"].tolist() == list(classes)
@@ -47,7 +47,7 @@ def test_any_two_numbers_are_classes(classes):
 
 
 def test_an_evaluation_is_one_product_with_x_and_one_with_its_transpose():
-    samples, y = problem(100, 30)
+    samples, y = make_problem(100, 30)
     operator = CountingOperator(samples)
     assert logistic(operator, y=y, C=100, tol=1e-8)["converged"]
     evaluations = (operator.products - 2) // 2
@@ -68,7 +68,7 @@ def test_an_evaluation_is_one_product_with_x_and_one_with_its_transpose():
     ],
 )
 def test_columns_of_very_different_scale_cause_a_warning(factors, means, fit_intercept, dtype):
-    samples, y = problem(300, 4)
+    samples, y = make_problem(300, 4)
     samples = (samples * factors + means).astype(dtype)
     with pytest.warns(ScaleWarning, match=r"^logistic: column \d of X .*standard deviation 1"):
         logistic(aslinearoperator(samples), y=y, iterations=5, fit_intercept=fit_intercept)
@@ -77,7 +77,7 @@ def test_columns_of_very_different_scale_cause_a_warning(factors, means, fit_int
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("constant", [None, 0.0, 1.0, 1e3])
 def test_columns_of_similar_scale_and_constants_cause_no_warning(constant, fit_intercept):
-    samples, y = problem(300, 6)
+    samples, y = make_problem(300, 6)
     samples *= np.geomspace(1, 10, 6)
     if constant is not None:
         samples[:, 2] = constant if fit_intercept or not constant else 1.0

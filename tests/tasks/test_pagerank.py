@@ -17,15 +17,15 @@ from helpers.operators import CountingOperator, NoisyOperator
 RNG = np.random.default_rng(5)
 
 
-def graph(size, rng, density=0.3):
-    """Weights of links; some nodes have no links."""
+def random_links(size, rng, density=0.3):
+    """Return the weights of links; some nodes have no links."""
     links = rng.uniform(0.5, 3, (size, size)) * (rng.random((size, size)) < density)
     links[rng.random(size) < 0.2] = 0
     return links
 
 
 def exact_scores(links, damping=0.85, jump=None):
-    """x = d M x + (1 - d) p, with a transition matrix M that is divided without rounding."""
+    """Solve x = d M x + (1 - d) p; the transition matrix M is divided without rounding."""
     size = len(links)
     jump = np.full(size, 1 / size) if jump is None else np.asarray(jump) / np.sum(jump)
     rows = [[Fraction(weight) for weight in row] for row in links.tolist()]
@@ -43,7 +43,7 @@ def exact_scores(links, damping=0.85, jump=None):
 )
 def test_scores_are_those_of_a_dense_solve(size, seed, damping, has_jump, links):
     rng = np.random.default_rng(seed)
-    weights = graph(size, rng)
+    weights = random_links(size, rng)
     jump = rng.integers(0, 3, size) + np.eye(size)[0] if has_jump else None
     matrix = weights if links == "rows" else weights.T
     found = pagerank(
@@ -95,7 +95,7 @@ def test_a_store_keeps_tiny_links(links, options, tmp_path):
 @pytest.mark.parametrize("product_error", [1e-16, 1e-7])
 @pytest.mark.parametrize("links", ["rows", "columns"])
 def test_dangling_nodes_are_recognised_despite_rounding_errors(product_error, links):
-    weights = graph(40, RNG)
+    weights = random_links(40, RNG)
     assert not weights.sum(axis=1).all()
     operator = NoisyOperator(weights if links == "rows" else weights.T, product_error, RNG)
     found = pagerank(operator, tol=1e-5, links=links)
@@ -134,10 +134,10 @@ def test_scores_are_not_negative_despite_rounding_errors():
 
 @pytest.mark.parametrize("links", ["rows", "columns"])
 def test_an_iteration_is_one_product(links):
-    operator = CountingOperator(graph(20, RNG))
+    operator = CountingOperator(random_links(20, RNG))
     found = pagerank(operator, links=links)
-    first, then = ("X", "X'") if links == "rows" else ("X'", "X")
-    assert [name for name, _ in operator.calls] == [first] + [then] * found["iterations"]
+    first, later = ("X", "X'") if links == "rows" else ("X'", "X")
+    assert [name for name, _ in operator.calls] == [first] + [later] * found["iterations"]
     short = pagerank(operator, links=links, iterations=2)
     assert (short["converged"], short["iterations"]) == (False, 2)
     assert short["change"] > 1e-6

@@ -11,7 +11,7 @@ RNG = np.random.default_rng(11)
 
 
 def with_eigenvalues(values, is_symmetric=True):
-    """A matrix with these eigenvalues and random eigenvectors."""
+    """Return a matrix with these eigenvalues and random eigenvectors."""
     basis = RNG.standard_normal((len(values), len(values)))
     if is_symmetric:
         basis, _ = np.linalg.qr(basis)

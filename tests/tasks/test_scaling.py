@@ -55,14 +55,14 @@ NEED_SQUARES = ("penalised", "logistic")  # of the scale of X, within float64
 NEED_B = ("matvec", "cg", "lstsq", "lsqr", "damped", "ridge", "penalised")
 
 
-def run(name, operator, x, b):
+def run_task(name, operator, x, b):
     task, _, options, _ = TASKS[name]
     return task(operator, **options(2.0**x, 2.0**b))
 
 
 @cache
-def results_of(name):
-    return run(name, aslinearoperator(TASKS[name][1]), 0, 0)
+def unscaled_results(name):
+    return run_task(name, aslinearoperator(TASKS[name][1]), 0, 0)
 
 
 def fits(values, exponent):
@@ -70,16 +70,16 @@ def fits(values, exponent):
     return -1021 <= np.frexp(np.abs(values).max())[1] + exponent <= 1024
 
 
-def check(name, operator, expected, x, b):
+def check_results(name, operator, expected, x, b):
     """Compare results for ``2**x X`` and ``2**b b`` with those for X and b."""
     exponents = {key: x * of_x + b * of_b for key, (of_x, of_b) in TASKS[name][3].items()}
     first = next(iter(exponents), None)
     if first and not fits(expected[first], exponents[first]):
         size = "large" if exponents[first] > 0 else "small"
         with pytest.raises(InputError, match=f"too {size} for float64"):
-            run(name, operator, x, b)
+            run_task(name, operator, x, b)
         return
-    found = run(name, operator, x, b)
+    found = run_task(name, operator, x, b)
     assert found.keys() == expected.keys()
     # The alignment of 40 numbers may change the last digit of a sum: L-BFGS makes 1e-8 of it.
     rtol = 1e-6 if name == "logistic" else 0
@@ -93,7 +93,7 @@ def test_results_are_multiplied_by_a_power_of_two_with_x_and_b(name):
     for x, b in itertools.product(EXPONENTS, B_EXPONENTS if name in NEED_B else [0]):
         if name not in NEED_SQUARES or abs(x) < 500:
             operator = aslinearoperator(np.ldexp(TASKS[name][1], x))
-            check(name, operator, results_of(name), x, b)
+            check_results(name, operator, unscaled_results(name), x, b)
 
 
 @pytest.mark.filterwarnings("ignore::cec_mpi.errors.ToleranceWarning")
@@ -107,11 +107,11 @@ def test_results_with_a_store_are_multiplied_by_a_power_of_two(name, dtype, tmp_
         cec_mpi.encode(np.ldexp(TASKS[name][1], x), tmp_path / f"{x}", 4, 2, dtype=dtype)
         stores[x] = partial(cec_mpi.open_operator, tmp_path / f"{x}", speeds=[1, 1, 1, 1])
     with stores[0]() as operator:
-        expected = run(name, operator, 0, 0)
+        expected = run_task(name, operator, 0, 0)
     for x in (-largest, largest):
         with stores[x]() as operator:
             for b in {0, -x} if name in NEED_B else {0}:
-                check(name, operator, expected, x, b)
+                check_results(name, operator, expected, x, b)
 
 
 # --- scales that are not powers of two ----------------------------------------------------
@@ -153,15 +153,15 @@ def test_logistic_regression_of_large_numbers_has_no_penalty(scale):
 # --- checkpoints and progress -------------------------------------------------------------
 
 LONG = np.linalg.qr(RNG.standard_normal((200, 120)))[0] * np.geomspace(1, 1e-2, 120)
-RIGHT = RNG.standard_normal(200)
+RHS = RNG.standard_normal(200)
 
 # Options for X times a power of two, and the powers of X that states and reports are
 # proportional to.
 SAVED = {
-    "cg": (cg, LONG.T @ LONG, lambda x: {"b": RIGHT[:120], "tol": 1e-12}, {"x": -1}),
-    "lsmr": (lstsq, LONG, lambda x: {"b": RIGHT}, {"x": -1}),
-    "damped": (lstsq, LONG, lambda x: {"b": RIGHT, "damp": 1e-3 * x, "solver": "lsqr"}, {"x": -1}),
-    "ridge": (ridge, LONG, lambda x: {"y": RIGHT, "alpha": 1e-3 * x * x}, {"x": -1}),
+    "cg": (cg, LONG.T @ LONG, lambda x: {"b": RHS[:120], "tol": 1e-12}, {"x": -1}),
+    "lsmr": (lstsq, LONG, lambda x: {"b": RHS}, {"x": -1}),
+    "damped": (lstsq, LONG, lambda x: {"b": RHS, "damp": 1e-3 * x, "solver": "lsqr"}, {"x": -1}),
+    "ridge": (ridge, LONG, lambda x: {"y": RHS, "alpha": 1e-3 * x * x}, {"x": -1}),
     "logistic": (
         logistic,
         TALL,
@@ -176,29 +176,29 @@ SAVED = {
 
 @pytest.mark.parametrize("name", SAVED)
 @pytest.mark.parametrize("x", [-480, 480])
-def test_checkpoints_and_progress_are_in_units_of_the_user(name, x):
+def test_checkpoints_and_progress_are_in_the_units_of_the_user(name, x):
     task, matrix, options, powers = SAVED[name]
     expected, found = MemoryCheckpoint(), MemoryCheckpoint()
     task(aslinearoperator(matrix), checkpoint=expected, **options(1.0))
     X = aslinearoperator(np.ldexp(matrix, x))
     result = task(X, checkpoint=found, **options(2.0**x))["result"]
     first = 1 if name == "power" else 0  # before the first product the vector is random
-    for records, unit in (
+    for records, expected_records in (
         (found.saves[first:], expected.saves[first:]),
         (found.reports, expected.reports),
     ):
-        assert len(records) == len(unit) > 0
-        for one, other in zip(records, unit, strict=True):
-            for key, value in other.items():
+        assert len(records) == len(expected_records) > 0
+        for record, expected_record in zip(records, expected_records, strict=True):
+            for key, value in expected_record.items():
                 if key == "exponent":
-                    assert one[key] == value + x
+                    assert record[key] == value + x
                 else:
-                    assert np.array_equal(one[key], np.ldexp(value, x * powers.get(key, 0))), key
-    resumed = MemoryCheckpoint(found.saves[len(found.saves) // 2])
-    again = task(X, checkpoint=resumed, **options(2.0**x))
-    assert again["converged"]
-    assert np.allclose(again["result"], result, rtol=1e-4, atol=1e-4 * np.abs(result).max())
-    assert len(resumed.saves) < len(found.saves)
+                    assert np.array_equal(record[key], np.ldexp(value, x * powers.get(key, 0))), key
+    checkpoint = MemoryCheckpoint(found.saves[len(found.saves) // 2])
+    resumed = task(X, checkpoint=checkpoint, **options(2.0**x))
+    assert resumed["converged"]
+    assert np.allclose(resumed["result"], result, rtol=1e-4, atol=1e-4 * np.abs(result).max())
+    assert len(checkpoint.saves) < len(found.saves)
 
 
 # --- the limits of float64 ----------------------------------------------------------------
@@ -208,15 +208,15 @@ def test_checkpoints_and_progress_are_in_units_of_the_user(name, x):
 def test_subnormal_numbers_are_solved_with_their_digits(name):
     matrix = TASKS[name][1]
     subnormal = np.ldexp(matrix, -1050)  # of 24 digits
-    expected = run(name, aslinearoperator(np.ldexp(subnormal, 1050)), 0, 0)["result"]
-    found = run(name, aslinearoperator(subnormal), -1050, -100)["result"]
+    expected = run_task(name, aslinearoperator(np.ldexp(subnormal, 1050)), 0, 0)["result"]
+    found = run_task(name, aslinearoperator(subnormal), -1050, -100)["result"]
     assert np.allclose(np.ldexp(found, -950), expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["power", "svd", "pca", "matvec"])
 def test_subnormal_results_are_refused(name):
     with pytest.raises(InputError, match="too small for float64"):
-        run(name, aslinearoperator(np.ldexp(TASKS[name][1], -1050)), -1050, 0)
+        run_task(name, aslinearoperator(np.ldexp(TASKS[name][1], -1050)), -1050, 0)
 
 
 @pytest.mark.parametrize("name", sorted({*TASKS} - {"matvec"}))
@@ -225,4 +225,4 @@ def test_products_that_are_not_finite_are_refused(name):
         matrix = TASKS[name][1].copy()
         matrix[:2] = value
         with pytest.raises(InputError, match=r"large|not finite"):
-            run(name, aslinearoperator(matrix), 0, 0)
+            run_task(name, aslinearoperator(matrix), 0, 0)

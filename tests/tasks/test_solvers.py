@@ -137,9 +137,9 @@ def test_checkpoints_restart_the_solver_without_changing_the_solution(solver, da
     checkpoint = MemoryCheckpoint(every=10)
     found = lstsq(aslinearoperator(matrix), checkpoint=checkpoint, **options)
     assert found["converged"]
-    rounds = [int(state["iterations"]) for state in checkpoint.saves]
-    assert rounds == list(range(50, found["iterations"], 50))
-    assert len(rounds) >= 2
+    saved_iterations = [int(state["iterations"]) for state in checkpoint.saves]
+    assert saved_iterations == list(range(50, found["iterations"], 50))
+    assert len(saved_iterations) >= 2
     assert np.allclose(found["result"], dense_lstsq(matrix, b, damp), rtol=1e-4, atol=1e-4)
     plain, unwanted = CountingOperator(matrix), CountingOperator(matrix)
     lstsq(plain, **options)
@@ -173,10 +173,10 @@ def test_convergence_does_not_get_easier_with_iterations():
             if found["converged"]:
                 converged += 1
                 residual, norm = b - matrix @ found["result"], np.linalg.norm(matrix)
-                length = np.linalg.norm(residual)
+                residual_norm = np.linalg.norm(residual)
                 scale = norm * np.linalg.norm(found["result"]) + np.linalg.norm(b)
-                gradient = np.linalg.norm(matrix.T @ residual) / norm / length
-                assert min(gradient, length / scale) < 40 * tol
+                gradient = np.linalg.norm(matrix.T @ residual) / norm / residual_norm
+                assert min(gradient, residual_norm / scale) < 40 * tol
     assert converged > 6
 
 
@@ -198,8 +198,8 @@ def test_ridge_coefficients_are_those_of_scikit_learn(shape, alpha, fit_intercep
     assert np.allclose(found["result"], expected.coef_, rtol=1e-7, atol=1e-9)
     assert found["intercept"] == pytest.approx(expected.intercept_, rel=1e-7, abs=1e-9)
     pairs = ["X", "X'"] * (found["iterations"] + 1)
-    first = ["X", *["X'"] * (2 + fit_intercept)]
-    assert [name for name, _ in operator.calls] == [*first, *pairs] or shape == (1, 3)
+    start_calls = ["X", *["X'"] * (2 + fit_intercept)]
+    assert [name for name, _ in operator.calls] == [*start_calls, *pairs] or shape == (1, 3)
 
 
 @pytest.mark.parametrize(("solve", "target"), [(lstsq, "b"), (ridge, "y")])

@@ -94,15 +94,15 @@ def test_a_larger_tolerance_takes_fewer_products(tol):
     assert rough.products < exact.products
 
 
-@pytest.mark.parametrize(("iterations", "least", "most"), [(15, 1, 3), (5, 0, 0)])
+@pytest.mark.parametrize(("iterations", "min_count", "max_count"), [(15, 1, 3), (5, 0, 0)])
 @shapes
-def test_only_converged_triplets_are_returned(shape, iterations, least, most):
+def test_only_converged_triplets_are_returned(shape, iterations, min_count, max_count):
     matrix = with_singular_values(np.append([9.0, 7.0], np.linspace(1, 1.01, 28)), shape)
     checkpoint = MemoryCheckpoint()
     found = svd(aslinearoperator(matrix), k=4, iterations=iterations, checkpoint=checkpoint)
     assert (found["converged"], found["iterations"]) == (False, iterations)
     count = len(found["result"])
-    assert least <= count <= most
+    assert min_count <= count <= max_count
     assert (found["u"].shape, found["vt"].shape) == ((shape[0], count), (count, shape[1]))
     assert np.allclose(found["result"], [9, 7][:count])
     resumed = svd(aslinearoperator(matrix), k=4, checkpoint=MemoryCheckpoint(checkpoint.saves[-1]))

@@ -1,4 +1,4 @@
-"""Finding tasks, and the options, checkpoints and progress of all tasks."""
+"""Tasks are found by name; options, checkpoints and progress of all tasks."""
 
 import sys
 import warnings
@@ -32,7 +32,7 @@ RNG = np.random.default_rng(1)
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """The name of a user's module in the working directory."""
+    """Write a user's module to the working directory, and return its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     name = f"task_module_of_{tmp_path.name}"
@@ -94,7 +94,7 @@ MODULES = {
 
 
 @pytest.mark.parametrize("text", MODULES)
-def test_errors_of_an_import_are_one_line(module, tmp_path, text):
+def test_errors_of_an_import_give_a_message_of_one_line(module, tmp_path, text):
     (tmp_path / f"{module}.py").write_text(text)
     with pytest.raises(InputError, match=f"task '{module}:first' cannot be imported") as error:
         find_task(f"{module}:first")
