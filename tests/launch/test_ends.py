@@ -94,7 +94,7 @@ def test_the_end_of_a_task_decides_the_exit_code_of_its_run(
         assert done.returncode == code, done.stderr
     elif library().startswith("Open MPI") or not ranks:
         assert done.returncode == code
-    else:  # launchers that kill the other ranks may return a code of their own
+    else:  # launchers that kill the other ranks may return their own code
         assert done.returncode not in (0, None)
     assert message in done.stderr
     assert done.stderr.count("Traceback") == (task in ("raises", "forks"))

@@ -96,7 +96,7 @@ class RankPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Collective: rank 0 exits with the largest exit code, the others with 0."""
+        """Collective: rank 0 exits with the largest exit code, other ranks with 0."""
         comm = self._comm
         if comm is not None:
             code = max(comm.allgather(int(session.exitstatus)))

@@ -84,7 +84,7 @@ def test_an_unchanged_step_allocates_only_its_product(comm, store, X):
 )
 def test_short_and_long_messages_are_right_in_any_order(comm, stores, X, dtype, tolerance, options):
     rng = np.random.default_rng(8)
-    columns = [1, 2, 8, 9, 17, 130, 137, 210]  # with and without messages of their own
+    columns = [1, 2, 8, 9, 17, 130, 137, 210]  # with and without separate messages
     # Some plans last for more products than persistent messages.
     ticks = [tick for tick in [(1, 2, 3), (1, 3), (2, 3)] for _ in range(9)] + [(1, 3), (1, 2, 3)]
     availability = ListedAvailability(ticks, repeat=True)

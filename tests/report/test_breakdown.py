@@ -31,9 +31,9 @@ def digits(text):
 
 @given(st.lists(st.floats(0, 3000) | st.floats(0, 0.5), max_size=7))
 def test_rounded_terms_add_up_to_the_rounded_sum(seconds):
-    whole, texts = format_sum(seconds)
-    if all(("min" in text) == ("min" in whole) for text in texts):
-        assert sum(map(digits, texts)) == digits(whole)
+    total, texts = format_sum(seconds)
+    if all(("min" in text) == ("min" in total) for text in texts):
+        assert sum(map(digits, texts)) == digits(total)
     assert len(texts) == len(seconds)
 
 

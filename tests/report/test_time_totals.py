@@ -19,11 +19,11 @@ RUNS = [((2.0, 2.0, 3.0, 3.0, 4.0, 4.0), 3, 6, 10, 50), ((1.0, 1.0, 2.0, 2.0, 3.
 
 def disturbance_options(change, machine, step, machines):
     all_machines = tuple(range(1, machines + 1))
-    others = tuple(n for n in all_machines if n != machine)
+    other_machines = tuple(n for n in all_machines if n != machine)
     return {
         "killed": {"inject": f"kill:{machine}@{step}", "elastic": True},
         "stopped": {"inject": f"stop:{machine}@{step}", "elastic": True},
-        "preempted": {"availability": [all_machines] * step + [others]},
+        "preempted": {"availability": [all_machines] * step + [other_machines]},
         "emulated": {"emulate_changes": (SpeedChange(step, machine, 0.25),)},
     }[change]
 
@@ -65,7 +65,7 @@ def test_the_time_lost_to_a_machine_is_exact(
     assert sum(run.time_totals.lost_seconds.values()) == pytest.approx(lost)
     if change in ("killed", "preempted"):
         assert lost == pytest.approx(extra, rel=0.02)
-    else:  # also the time until the others take over, or its speed is learned
+    else:  # also the time until other machines take over, or its speed is learned
         assert lost > extra
     assert lost == pytest.approx(durations[1] - durations[0], rel=0.02)
     table = machine_table(run)

@@ -102,12 +102,12 @@ def test_a_loss_ends_lockstep_and_not_an_elastic_run():
 
 def test_machines_count_until_the_moment_of_their_loss():
     machine_events = (MachineEvent(35.0, 2, "lost"), MachineEvent(60.0, 2, "joins"))
-    for events, away in ((machine_events[:1], None), (machine_events, 25.0)):
+    for events, absence in ((machine_events[:1], None), (machine_events, 25.0)):
         outcome = simulate(make_scenario(machine_events=events, steps=1))
         assert outcome.seconds > 70
         assert outcome.events["lost"] == 1
         assert outcome.events.get("joined", 0) == len(events) - 1
-        expected = 35.0 if away is None else outcome.seconds - away
+        expected = 35.0 if absence is None else outcome.seconds - absence
         assert outcome.machine_seconds[1] == pytest.approx(expected, rel=1e-3)
         assert outcome.machine_seconds[0] == pytest.approx(outcome.seconds)
 
@@ -191,8 +191,8 @@ def test_replicas_are_where_encode_puts_them_for_these_speeds():
     speeds = (1.0, 1.0, 1.0, 1.0, 1.0, 10.0)
     fields = {"machines": 6, "copies": 2, "rows": 60_000, "columns": 50, "steps": 4, "costs": FREE}
 
-    def seconds(known):
-        options = SessionOptions(emulate_speeds=speeds, speeds=known, emulate_base=1e3)
+    def seconds(assumed_speeds):
+        options = SessionOptions(emulate_speeds=speeds, speeds=assumed_speeds, emulate_base=1e3)
         return simulate(Scenario(**fields, options=options)).seconds
 
     assert seconds(speeds) == pytest.approx(4 * 60_000 / (sum(speeds) * 1e3), rel=0.05)

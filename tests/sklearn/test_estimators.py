@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((203, 7)) @ np.diag([3.0, 2.5, 2, 1.5, 1, 0.7, 0.5]) + np.arange(7)
 Y = X @ np.arange(7.0) + RNG.standard_normal(203)
 LABELS = np.where(Y.mean() < Y, "yes", "no")
-NEW_SAMPLES = RNG.standard_normal((20, 7))
+SAMPLES = RNG.standard_normal((20, 7))
 NAMES = [f"c{k}" for k in range(7)]
 KINDS = [CodedRidge, CodedLogisticRegression, CodedPCA, CodedTruncatedSVD]
 
@@ -60,62 +60,62 @@ def fitted_models(named_store):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("alpha", [0.1, 10.0])
 def test_ridge_agrees_with_scikit_learn(store, alpha, fit_intercept):
-    ours = CodedRidge(alpha, fit_intercept=fit_intercept, tol=1e-12).fit(store, Y)
-    theirs = Ridge(alpha, fit_intercept=fit_intercept).fit(X, Y)
-    assert np.allclose(ours.coef_, theirs.coef_, rtol=0, atol=1e-9)
-    assert np.isclose(ours.intercept_, theirs.intercept_, rtol=0, atol=1e-9)
-    assert np.allclose(ours.predict(NEW_SAMPLES), theirs.predict(NEW_SAMPLES), rtol=0, atol=1e-9)
-    assert np.isclose(ours.score(X, Y), theirs.score(X, Y))
-    assert np.isclose(ours.score(store, Y), theirs.score(X, Y))
-    assert ours.coef_.shape == theirs.coef_.shape
-    assert ours.n_iter_ > 1
+    model = CodedRidge(alpha, fit_intercept=fit_intercept, tol=1e-12).fit(store, Y)
+    reference = Ridge(alpha, fit_intercept=fit_intercept).fit(X, Y)
+    assert np.allclose(model.coef_, reference.coef_, rtol=0, atol=1e-9)
+    assert np.isclose(model.intercept_, reference.intercept_, rtol=0, atol=1e-9)
+    assert np.allclose(model.predict(SAMPLES), reference.predict(SAMPLES), rtol=0, atol=1e-9)
+    assert np.isclose(model.score(X, Y), reference.score(X, Y))
+    assert np.isclose(model.score(store, Y), reference.score(X, Y))
+    assert model.coef_.shape == reference.coef_.shape
+    assert model.n_iter_ > 1
 
 
 @pytest.mark.parametrize("labels", [LABELS, LABELS == "yes", np.where(LABELS == "yes", 7, -1)])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_logistic_regression_agrees_with_scikit_learn(store, labels, fit_intercept):
-    ours = CodedLogisticRegression(2, fit_intercept=fit_intercept, tol=1e-8).fit(store, labels)
-    theirs = LogisticRegression(C=2, fit_intercept=fit_intercept, tol=1e-10, max_iter=1000)
-    theirs.fit(X, labels)
-    assert ours.classes_.tolist() == theirs.classes_.tolist()
-    assert ours.classes_.dtype == theirs.classes_.dtype
+    model = CodedLogisticRegression(2, fit_intercept=fit_intercept, tol=1e-8).fit(store, labels)
+    reference = LogisticRegression(C=2, fit_intercept=fit_intercept, tol=1e-10, max_iter=1000)
+    reference.fit(X, labels)
+    assert model.classes_.tolist() == reference.classes_.tolist()
+    assert model.classes_.dtype == reference.classes_.dtype
     for name in ("coef_", "intercept_"):
-        coefficients, expected = np.asarray(getattr(ours, name)), np.asarray(getattr(theirs, name))
+        coefficients, expected = (np.asarray(getattr(m, name)) for m in (model, reference))
         assert np.allclose(coefficients, expected, rtol=0, atol=1e-4)
         assert coefficients.shape == (expected.shape if fit_intercept or name == "coef_" else (1,))
     for method in ("decision_function", "predict_proba", "predict_log_proba"):
         assert np.allclose(
-            getattr(ours, method)(NEW_SAMPLES), getattr(theirs, method)(NEW_SAMPLES), atol=1e-3
+            getattr(model, method)(SAMPLES), getattr(reference, method)(SAMPLES), atol=1e-3
         )
-    assert ours.predict(NEW_SAMPLES).tolist() == theirs.predict(NEW_SAMPLES).tolist()
-    assert ours.score(X, labels) == ours.score(store, labels) == theirs.score(X, labels)
-    assert ours.n_iter_.shape == (1,)
+    assert model.predict(SAMPLES).tolist() == reference.predict(SAMPLES).tolist()
+    assert model.score(X, labels) == model.score(store, labels) == reference.score(X, labels)
+    assert model.n_iter_.shape == (1,)
 
 
 def test_pca_agrees_with_scikit_learn(store):
-    ours, theirs = CodedPCA(3, random_state=0).fit(store), PCA(3, svd_solver="full").fit(X)
+    model, reference = CodedPCA(3, random_state=0).fit(store), PCA(3, svd_solver="full").fit(X)
     for name in ("components_", "explained_variance_", "singular_values_", "mean_"):
-        assert np.allclose(getattr(ours, name), getattr(theirs, name), rtol=0, atol=1e-9), name
-    assert (ours.n_components_, ours.n_samples_) == (3, 203)
-    scores = ours.transform(NEW_SAMPLES)
-    assert np.allclose(scores, theirs.transform(NEW_SAMPLES), rtol=0, atol=1e-9)
+        assert np.allclose(getattr(model, name), getattr(reference, name), rtol=0, atol=1e-9), name
+    assert (model.n_components_, model.n_samples_) == (3, 203)
+    scores = model.transform(SAMPLES)
+    assert np.allclose(scores, reference.transform(SAMPLES), rtol=0, atol=1e-9)
     assert np.allclose(
-        ours.inverse_transform(scores), theirs.inverse_transform(scores), rtol=0, atol=1e-9
+        model.inverse_transform(scores), reference.inverse_transform(scores), rtol=0, atol=1e-9
     )
     transformed = CodedPCA(3, random_state=0).fit_transform(store)
-    assert np.allclose(transformed, theirs.transform(X), rtol=0, atol=1e-9)
+    assert np.allclose(transformed, reference.transform(X), rtol=0, atol=1e-9)
 
 
 def test_truncated_svd_agrees_with_scikit_learn(store):
-    theirs = TruncatedSVD(3, algorithm="arpack", random_state=0)
-    expected = theirs.fit_transform(X)
-    ours = CodedTruncatedSVD(3, random_state=0).fit(store)
+    reference = TruncatedSVD(3, algorithm="arpack", random_state=0)
+    expected = reference.fit_transform(X)
+    model = CodedTruncatedSVD(3, random_state=0).fit(store)
     for name in ("components_", "singular_values_", "explained_variance_"):
-        assert np.allclose(getattr(ours, name), getattr(theirs, name), rtol=0, atol=1e-8), name
-    assert np.allclose(ours.transform(X), expected, rtol=0, atol=1e-8)
-    assert np.allclose(ours.transform(scipy.sparse.csr_array(X)), expected, rtol=0, atol=1e-8)
+        assert np.allclose(getattr(model, name), getattr(reference, name), rtol=0, atol=1e-8), name
+    assert np.allclose(model.transform(X), expected, rtol=0, atol=1e-8)
+    assert np.allclose(model.transform(scipy.sparse.csr_array(X)), expected, rtol=0, atol=1e-8)
     assert np.allclose(
-        ours.inverse_transform(expected), theirs.inverse_transform(expected), rtol=0, atol=1e-8
+        model.inverse_transform(expected), reference.inverse_transform(expected), rtol=0, atol=1e-8
     )
 
 
@@ -123,22 +123,22 @@ def test_x_may_be_any_open_operator(store):
     expected = Ridge().fit(X, Y)
     with cec_mpi.open_operator(store) as operator:
         operator.available = {1, 3, 4}
-        ours = CodedRidge(tol=1e-12).fit(operator, Y)
-        assert np.allclose(ours.predict(operator), expected.predict(X), atol=1e-9)
+        model = CodedRidge(tol=1e-12).fit(operator, Y)
+        assert np.allclose(model.predict(operator), expected.predict(X), atol=1e-9)
         assert operator.available == (1, 3, 4)
-    ours = CodedRidge(tol=1e-12).fit(aslinearoperator(X), Y)
-    assert np.allclose(ours.coef_, expected.coef_, rtol=0, atol=1e-9)
-    assert not hasattr(ours, "feature_names_in_")
+    model = CodedRidge(tol=1e-12).fit(aslinearoperator(X), Y)
+    assert np.allclose(model.coef_, expected.coef_, rtol=0, atol=1e-9)
+    assert not hasattr(model, "feature_names_in_")
 
 
 def test_targets_may_be_a_file(store, tmp_path):
     np.save(tmp_path / "y.npy", Y)
     np.save(tmp_path / "labels.npy", LABELS == "yes")
-    model, theirs = CodedRidge().fit(store, tmp_path / "y.npy"), Ridge().fit(X, Y)
-    assert np.allclose(model.coef_, theirs.coef_)
+    model, reference = CodedRidge().fit(store, tmp_path / "y.npy"), Ridge().fit(X, Y)
+    assert np.allclose(model.coef_, reference.coef_)
     weights = np.arange(203.0)
     score = model.score(store, tmp_path / "y.npy", weights)
-    assert score == pytest.approx(theirs.score(X, Y, weights))
+    assert score == pytest.approx(reference.score(X, Y, weights))
     model = CodedLogisticRegression(tol=1e-2)
     assert model.fit(store, str(tmp_path / "labels.npy")).classes_.tolist() == [0, 1]
     labels = np.array([np.str_(LABELS[0]), *LABELS[1:].tolist()], dtype=object)
@@ -151,19 +151,19 @@ def test_targets_may_be_a_file(store, tmp_path):
 def test_column_names_are_feature_names(store, named_store):
     model = CodedRidge().fit(named_store, Y)
     assert (model.feature_names_in_.tolist(), model.n_features_in_) == (NAMES, 7)
-    frame = pandas.DataFrame(NEW_SAMPLES, columns=NAMES)
-    assert np.allclose(model.predict(frame), Ridge().fit(X, Y).predict(NEW_SAMPLES))
+    frame = pandas.DataFrame(SAMPLES, columns=NAMES)
+    assert np.allclose(model.predict(frame), Ridge().fit(X, Y).predict(SAMPLES))
     assert np.allclose(model.predict(store), model.predict(named_store))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(frame.rename(columns={"c3": "other"}))
     with pytest.warns(UserWarning, match="does not have valid feature names"):
-        model.predict(NEW_SAMPLES)
+        model.predict(SAMPLES)
     assert not hasattr(model.fit(store, Y), "feature_names_in_")
     assert np.allclose(model.predict(named_store), model.predict(store))
 
 
 def test_columns_of_a_frame_are_selected_by_name(named_store, fitted_models):
-    frame = pandas.DataFrame(NEW_SAMPLES, columns=NAMES, index=range(100, 120))
+    frame = pandas.DataFrame(SAMPLES, columns=NAMES, index=range(100, 120))
     for model, call in zip(fitted_models, ("predict", "predict_proba", "transform"), strict=True):
         expected = getattr(model, call)(frame)
         assert np.allclose(getattr(model, call)(frame[NAMES[::-1]]), expected)
@@ -213,7 +213,7 @@ def test_masked_entries_are_refused(store):
     ):
         with pytest.raises(InputError, match="is masked at entry 5"):
             call()
-    rows = np.ma.array(NEW_SAMPLES, mask=np.arange(7) + np.zeros((20, 1)) == 5)
+    rows = np.ma.array(SAMPLES, mask=np.arange(7) + np.zeros((20, 1)) == 5)
     pca.fit(store)
     for call, samples in [
         (ridge.predict, rows),

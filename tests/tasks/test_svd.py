@@ -70,12 +70,12 @@ CLUSTERED = np.append(10 + 1e-3 * np.arange(20), np.linspace(0, 5, 180))
     ],
 )
 def test_products_are_at_most_those_of_arpack(matrix, k):
-    ours, arpack = CountingOperator(matrix), CountingOperator(matrix)
+    operator, arpack_operator = CountingOperator(matrix), CountingOperator(matrix)
     checkpoint = MemoryCheckpoint()
-    found = svd(ours, k=k, checkpoint=checkpoint)
+    found = svd(operator, k=k, checkpoint=checkpoint)
     start = np.random.default_rng(0).standard_normal(min(matrix.shape))
-    u, s, vt = svds(arpack, k=k, v0=start)
-    assert ours.products <= arpack.products
+    u, s, vt = svds(arpack_operator, k=k, v0=start)
+    assert operator.products <= arpack_operator.products
     assert np.allclose(found["result"], s[::-1], rtol=1e-12)
     errors = 1e-14 * s.max()
     assert np.abs(matrix @ vt.T - u * s).max() < errors

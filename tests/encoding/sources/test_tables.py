@@ -357,7 +357,7 @@ def test_a_resume_needs_the_same_columns_and_writes_the_target(table, tmp_path):
     with pytest.raises(InputError, match=r"was started with drop \['name'\], not \['age'\]"):
         encode(path, store, 2, 1, resume=True, drop=["age"], target={"score": y})
     (tmp_path / ".y.npy.partial.0123456789abcdef").write_text("of a killed process")
-    for _ in range(2):  # a complete store writes a deleted target again
+    for _ in range(2):  # resuming a complete store rewrites a deleted target
         encode(path, store, 2, 1, resume=True, **options)
         assert not list(tmp_path.glob(".*"))
         assert np.load(y).tolist() == [1, 2, 3]

@@ -174,8 +174,10 @@ def test_a_resume_does_not_trust_the_journal(tmp_path, damaged, rows, columns, p
         if change:
             change(tmp_path / "store" / damaged)
         encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
-        resumed, whole = (contents(tmp_path / name, "source.json") for name in ("store", "whole"))
-        assert resumed == whole
+        resumed, expected = (
+            contents(tmp_path / name, "source.json") for name in ("store", "whole")
+        )
+        assert resumed == expected
         shutil.rmtree(tmp_path / "store")
 
 
