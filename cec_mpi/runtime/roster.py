@@ -14,8 +14,8 @@ this order:
    rows that the machine has not answered. `core.elastic.states` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the available machines.
 5. With ``--adopt``, `core.elastic.step` decides that a host must adopt a missing machine, the
-   roster chooses the host (`Roster.adoption_hosts`), and the hub moves the machine to a host that
-   joins later.
+   roster chooses the host (`Roster.adoption_hosts`), and the hub makes it open the machine. If
+   another host joins later, the hub moves the machine to that host.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
     """Called while a step waits for machines: see `Recorder.record_wait`."""
 
-LEAVE_REASON = "it received a shutdown signal"  # reason for `MachineLeft`
+LEAVE_REASON = "it received a shutdown signal or notice"  # reason for `MachineLeft`
 
 
 class State(Enum):
@@ -60,7 +60,10 @@ _SERVING_STATES = State.IDLE, *_JOB_STATES
 
 @dataclass(eq=False)
 class Host:
-    """A process that carries machines; only the roster changes its attributes.
+    """A process that carries machines.
+
+    Only the roster changes `machines`, `is_excluded` and `is_silent`. The hub sets `slots`,
+    `capacity`, `is_slow`, `failed_machines` and `devices`.
 
     Attributes
     ----------
@@ -69,7 +72,7 @@ class Host:
     slots : int
         Number of machines that it carries by default.
     name : str
-        Name of its computer; empty until its first message has arrived.
+        Name of its computer; empty if unknown.
     machines : dict of int to State
         States of the machines that it carries or is opening, in the order of their assignment.
     capacity : int
@@ -233,8 +236,8 @@ class Roster:
     def adoption_hosts(self, machine: int) -> list[Host]:
         """Return the hosts that can adopt a missing machine, the best first.
 
-        The best host has memory for most additional machines, then the fewest machines, then the
-        lowest rank.
+        The best host has memory for the most additional machines, then the fewest machines, then
+        the lowest rank.
         """
         candidates = [
             host
@@ -355,7 +358,7 @@ class Roster:
         current = host.machines.get(machine)
         if current is not expected:
             description = "on another host" if current is None else current.value
-            raise RuntimeError(f"machine {machine} is {description}: it cannot be {state.value}")
+            raise RuntimeError(f"machine {machine} is {description}: expected {expected.value}")
         host.machines[machine] = state
 
     def _mark_available(self, host: Host, machine: int, notify: bool = True) -> None:
