@@ -23,7 +23,7 @@ CHECKPOINT = "checkpoint.npz"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.npz"
 _RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS_CHECKPOINT)
 _STORE_FILES = ("manifest.json", "incomplete.json")  # of complete and incomplete stores
-_EARLIER = ".earlier"
+_EARLIER_RESULTS = ".earlier"
 _MAX_HEADER_BYTES = 1 << 26
 
 
@@ -128,8 +128,8 @@ def has_checkpoint(path: Path) -> bool:
 def move_results_aside(path: Path) -> None:
     """Move the results of an earlier run to a subdirectory.
 
-    Checkpoints are moved first. Otherwise a killed run could leave a checkpoint without records,
-    from which ``--resume`` would continue.
+    Checkpoints are moved before the records. Otherwise a killed run could leave a checkpoint
+    without records, and ``--resume`` would continue from that checkpoint.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def move_results_aside(path: Path) -> None:
         The directory cannot be written.
     """
     with _directory_errors(path):
-        subdirectory = path / _EARLIER
+        subdirectory = path / _EARLIER_RESULTS
         if subdirectory.is_symlink():
             subdirectory.unlink()
         for name in reversed(_results_and_arrays(path)):
@@ -147,22 +147,22 @@ def move_results_aside(path: Path) -> None:
 
 def has_earlier_results(path: Path) -> bool:
     """Return whether results of an earlier run were moved to the subdirectory."""
-    return (path / _EARLIER).is_dir()
+    return (path / _EARLIER_RESULTS).is_dir()
 
 
 def discard_earlier_results(path: Path) -> None:
     """Remove the results of an earlier run, because this run has its own."""
-    shutil.rmtree(path / _EARLIER, ignore_errors=True)
+    shutil.rmtree(path / _EARLIER_RESULTS, ignore_errors=True)
 
 
 def restore_results(path: Path) -> None:
     """Replace the results of this run with those of the earlier run."""
     for name in _RESULTS:
         (path / name).unlink(missing_ok=True)
-    if has_earlier_results(path) and not (path / _EARLIER).is_symlink():
-        for earlier in (path / _EARLIER).iterdir():
-            earlier.rename(path / earlier.name)
-        (path / _EARLIER).rmdir()
+    if has_earlier_results(path) and not (path / _EARLIER_RESULTS).is_symlink():
+        for file in (path / _EARLIER_RESULTS).iterdir():
+            file.rename(path / file.name)
+        (path / _EARLIER_RESULTS).rmdir()
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ class EventKind(NamedTuple):
     predicate : str
         Predicate of a sentence about a machine.
     singular, plural : str
-        Noun after a count of events.
+        Text after a count of events, such as "lost" or "late answers".
     colour, dark : str
         Colours in light and dark mode.
     mark : str

@@ -22,7 +22,7 @@ _TIME_LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
 _TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]
 _WITHOUT_DEFAULT = [name for name in FIELDS if name not in DEFAULTS]
 _MIN_NUMPY_LENGTH = 64  # of a list, for NumPy to be faster
-_MAX_ROUNDED_SECONDS = 2.0**20  # above this, floats do not resolve nanoseconds
+_MAX_ROUNDED_SECONDS = 2.0**20  # longer times have hardly any digits beyond nanoseconds
 
 
 class LineFormatter:

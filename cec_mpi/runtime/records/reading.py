@@ -60,7 +60,11 @@ _header_decoder = msgspec.json.Decoder(Header)
 
 
 class InvalidLineError(Exception):
-    """An error in a line; messages of `LineReader.read` begin with its number, others follow it."""
+    """A line is invalid.
+
+    A message from `LineReader.read` begins with the number of the line. Any other message is the
+    rest of such a sentence, for example "is not a header of a record of steps".
+    """
 
 
 LINE_ERRORS = InvalidLineError, msgspec.DecodeError, ValueError, RecursionError
@@ -301,7 +305,7 @@ class RecordFollower:
         Parameters
         ----------
         limit : int
-            Approximate number of bytes to read; `unread_bytes` is the rest.
+            Maximum number of bytes to read; `unread_bytes` is the rest.
 
         Returns
         -------

@@ -76,8 +76,8 @@ class RunningMedian:
         self._numbers.append(number)
         if len(self._numbers) > _MAX_EXACT:
             self._counts = array("q", bytes(8 * 2 * _OCTAVES * _BINS_PER_OCTAVE))
-            for earlier in self._numbers:
-                self._counts[_bin_index(earlier)] += 1
+            for earlier_number in self._numbers:
+                self._counts[_bin_index(earlier_number)] += 1
             self._numbers = array("d")
 
     @property
@@ -235,7 +235,7 @@ class Recorder:
         self.flush()
 
     def flush_if_due(self) -> None:
-        """Flush lines that are older than `RECORDS_FLUSH_SECONDS`."""
+        """Flush lines if the last flush was at least `RECORDS_FLUSH_SECONDS` ago."""
         if self._unflushed_chars and self._clock.monotonic() >= self._flush_at:
             self.flush()
 
@@ -292,7 +292,7 @@ class Recorder:
     def record_wait(
         self, missing: int, available: Iterable[int], absence_reasons: Mapping[int, AbsenceReason]
     ) -> None:
-        """Record that the next step waits for machines, unless the last line says the same."""
+        """Record a wait of the next step, unless the last record of this wait is equal."""
         content = missing, tuple(available), dict(absence_reasons)
         if content == self._last_wait:
             return

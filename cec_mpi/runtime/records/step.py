@@ -1,7 +1,7 @@
 """Schema of the lines of ``steps.jsonl``.
 
 The line of a step holds only changed fields. An omitted field has its default or, without a
-default, the value of the previous line.
+default, the value of the previous step.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
     Attributes
     ----------
     time : str
-        Beginning of the wait, in the format of `StepRecord.time`.
+        Time since which the other fields hold, in the format of `StepRecord.time`.
     missing : int
         Number of missing machines.
     available : tuple of int
@@ -176,14 +176,15 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     condition_number : float
         Largest condition number (1-norm) of the decoding; null in the file if infinite.
     cancellation : float or None
-        Size of the terms relative to the result, ``norm(c * w) / max(abs(y))`` with c the largest
-        entry of each column of X; for a block, of the worst column. None if w or the result is
-        zero.
+        Magnitude of the terms relative to the result, ``norm(c * w) / max(abs(y))`` with c the
+        largest entry of each column of X; for a block, of the worst column. None if w or the result
+        is zero.
     events : list of Event
         Events of machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
         ``{"unresponsive": n, "reason": text}``, ``{"left": n, "reason": text}``,
         ``{"excluded": n, "reason": text}`` after wrong answers, ``{"wrong": n}``, with a
-        ``"reason"`` if an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
+        ``"reason"`` if an answer was not finite, ``{"joined": n, "rank": r}``, with ``"host"``,
+        ``"device"`` and ``"pid"`` if they are set.
     absent_since : dict of str to (dict of int to int)
         Machines that take part and were unavailable when the step began, by reason, each with the
         first step of its absence. The reasons are ``"preempted"`` (by the availability), ``"late"``
