@@ -53,7 +53,7 @@ from cec_mpi.text.terminal import warn
 
 
 def serve_launched_rank(options: SessionOptions, file: Path) -> int:
-    """Serve an elastic run on a rank from 1 on, and return the exit code.
+    """Serve an elastic run on a rank other than 0, and return the exit code.
 
     Parameters
     ----------
@@ -164,9 +164,9 @@ def notify_late_ranks(
 ) -> Iterator[None]:
     """Notify ranks that have not joined that the run has ended.
 
-    They leave with exit code 0. Late ranks on this computer that have not left at the end of the
-    ``with``, for example because they are stopped, are killed, because the launcher may wait for
-    them.
+    They leave with exit code 0. At the end of the ``with``, those that remain on this computer, for
+    example because they are suspended, are killed: the launcher may wait for them. If the launcher
+    ends all ranks anyway, none is killed.
     """
     launcher = launcher_of_ranks()
     late = set() if launcher is None else set(range(1, launcher.size)).difference(joined)
@@ -180,7 +180,7 @@ def notify_late_ranks(
 
 
 def _open_hub(options: SessionOptions, file: Path) -> SocketHub:
-    """Listen, and write the connection file, which is locked against other runs."""
+    """Listen, and write the connection file, unless `listen` is set; a lock excludes other runs."""
     if options.listen is not None:
         return _make_hub(options, file)
     check_connection_path(file)

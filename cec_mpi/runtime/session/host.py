@@ -157,7 +157,7 @@ def join(
         Largest number of machines that this process hosts, K. It hosts fewer if fewer are missing.
         With `check` or `stragglers` the run accepts 1 only.
     memory : float, default 0.9
-        Upper bound on the size of their shards in bytes. A value up to 1 is a fraction of the
+        Upper bound on the total size of its shards in bytes. A value up to 1 is a fraction of the
         memory that is free now (of the device, if one is used).
     machine : int, optional
         Preferred number of its first machine.
@@ -300,7 +300,7 @@ def serve_as_rank(
             elif report_loss:
                 print_error(lost)
             if isinstance(source, Path) and finder.connection_file is None:
-                kill_ranks([0])  # it may be stopped on this computer: the launcher would wait
+                kill_ranks([0])  # rank 0 may be stopped, and the launcher would wait for it
             return lost.exit_code
         except CecError:  # the master has already printed the reason
             return 0
@@ -428,7 +428,7 @@ class _MasterFinder:
         Raises
         ------
         BaseException
-            `error`, if the run has ended.
+            The run has ended, or this process must leave.
         """
         if not isinstance(error, MasterLostError):
             raise _loss_of_master(error)

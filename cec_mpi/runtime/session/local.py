@@ -71,7 +71,7 @@ class LocalHub(StaticHub):
             machine, rate = None, 0.0
             with collect_problems(number, problems, reraise=ShortageError):
                 machine = self.make_machine(number, opening)
-                if opening.measures_speed and not any(earlier.rate for earlier in reports):
+                if opening.measures_speed and not any(report.rate for report in reports):
                     rate = machine.measure_rate()
                 self._opened_machines.append(machine)
             reports.append(make_open_report(number, opening, machine, problems, rate))
@@ -240,7 +240,7 @@ class LocalMasterEndpoint:
         return 0
 
     def _prepare(self, product: Product, assignment: Assignment) -> None:
-        """Assign rows and arrays for answers to the machines."""
+        """Assign rows to the machines, and provide arrays for their answers."""
         intervals = {} if assignment is self._assignment else assignment.all_intervals()
         self._assignment = None  # an interrupt below must not leave it set
         answers = None if product.adjoint else self._answer_buffers.get(product)

@@ -177,6 +177,8 @@ def open_machine(
     ------
     DamagedStoreError
         The shard cannot be opened.
+    InputError
+        See `_choose_device`.
     """
     manifest, options = opening.manifest, opening.options
     if not number:

@@ -44,11 +44,11 @@ class ExecutionMode(Enum):
 
     SERIAL = "all in the process of the master"
     LOCKSTEP = "ranks of MPI with collective steps"
-    ELASTIC = "processes that join over sockets, and may be late, lost or leave"
+    ELASTIC = "processes that join over sockets, and may be late, be lost or leave"
 
 
 class Session:
-    """Opens a store on the machines of a run, and runs the steps of its threads; only on rank 0.
+    """Opens a store on the machines of a run, and runs the steps that threads request, on rank 0.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class Session:
         scaling = store.scaling()
         is_multi_node = len({process.node for process in processes}) > 1
         threads = tuple(options.threads or process.threads for process in processes)
-        expected = tuple(n for n in machines if n not in machine_of_rank)
+        unassigned_machines = tuple(n for n in machines if n not in machine_of_rank)
         opening = Opening(
             path,
             manifest,
@@ -228,7 +228,7 @@ class Session:
             threads,
             logs,
             is_multi_node,
-            expected,
+            unassigned_machines,
         )
         reports = self._hub.open(opening)
         error = opening_error(opening, reports, processes)

@@ -137,7 +137,7 @@ def _reserve_ranks(comm: MPI.Intracomm) -> Iterator[None]:
                 comm.rank,
                 InputError(
                     "the machines of this communicator serve another operator: close it first, or "
-                    "give each operator a communicator of other ranks"
+                    "give each operator a communicator with different ranks"
                 ),
             )
         this_process.operator_groups.append(group)
