@@ -26,13 +26,13 @@ PROGRESS_INTERVAL = 1.0  # between progress messages of a host that copies its s
 METADATA_SECONDS = 2.0  # for a metadata service to answer
 SERVICE_SECONDS = 10.0  # for the first service to answer, with `--notice auto`
 NOTICE_POLL_SECONDS = 1.0  # between requests
-NOTICE_WAIT_SECONDS = 30.0  # that a service, if it can, waits for a notice before it answers
+NOTICE_WAIT_SECONDS = 30.0  # for a service to wait for a notice before it answers, if supported
 FIRST_EVENTS_SECONDS = 150.0  # for the first answer of Azure, which may take two minutes
 
 # Detection of losses. The end of a process closes its connection and is detected at once.
 HEARTBEAT_TIMEOUT = 10.0  # without a heartbeat: the host is down, or the network is disconnected
 MASTER_STOPPED_SECONDS = 60.0  # for a suspended master to continue, if its host is reachable
-DEFAULT_DEADLINE_FACTOR = 10.0  # of the expected time, without `--deadline`
+DEFAULT_DEADLINE_FACTOR = 10.0  # times the expected time, without `--deadline`
 MIN_DEADLINE_SECONDS = 2.0  # minimum of this default deadline
 ADOPT_SECONDS = 2.0  # of a shortage, before hosts adopt missing machines (`--adopt`)
 DISCONNECT_GRACE = 1.0  # for a disconnect to be matched with a machine
@@ -49,8 +49,8 @@ MAX_PRINT_TURNS = 5  # ranks that print one by one; all others print in the last
 PARENT_POLL_SECONDS = 1.0  # between checks whether the launcher was killed
 PRINT_SECONDS = 3.0  # without MPI, for one rank to print the error, or for the others to exit
 RANK_0_HEAD_START = 0.1  # to raise an error first, which `python -m mpi4py` prints before it aborts
-EXIT_SECONDS = 3.0  # for MPI_Finalize on all ranks after one exits with an exit code
-RANK_0_EXIT_DELAY = 0.1  # after the exit of all other ranks
+EXIT_SECONDS = 3.0  # for MPI_Finalize on all ranks after one exits with a nonzero exit code
+RANK_0_EXIT_DELAY = 0.1  # for all other ranks to exit before rank 0
 OUTPUT_DRAIN_SECONDS = 0.3  # for a launcher to read output, because that of MPICH drops the rest
 ABORT_SECONDS = 3.0  # for a launcher to end all ranks
 
@@ -67,4 +67,4 @@ INTERRUPT_SECONDS = 1.0  # after which a second Ctrl-C aborts the step
 AVAILABILITY_POLL_SECONDS = 0.1  # of a wait for machines: mpirun kills 0.25 s after SIGTERM
 ANSWER_POLL_SECONDS = 0.05  # of a wait for answers, to check whether the run was stopped
 ANSWER_SLEEP = 1e-3  # of a wait for answers of machines in the process of the master
-MAX_ORDER_SLEEP = 5e-3  # of a lockstep machine that waits for the next step
+MAX_ORDER_SLEEP = 5e-3  # between polls of a lockstep machine for an order, before it has a store

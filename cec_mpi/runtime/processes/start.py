@@ -351,10 +351,10 @@ def init_mpi() -> None:
 def pause_after_init() -> None:
     """Sleep before the first message, so that other processes can return from MPI_Init.
 
-    With Open MPI 5 a process may return from MPI_Init while others cannot receive a message yet,
-    which then crash with a segmentation fault: in 5 of 120 starts with ``srun --mpi=pmix``, but in
-    none of 120 after a sleep of 0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun
-    on four nodes none of 60 starts crashed.
+    With Open MPI 5 a process may return from MPI_Init while other processes cannot receive messages
+    yet, and a message makes these crash with a segmentation fault. This happened in 5 of 120 starts
+    with ``srun --mpi=pmix``, but in none of 120 after a sleep of 0.1 s
+    (https://github.com/open-mpi/ompi/issues/12495), and in none of 60 with mpirun on four nodes.
     """
     launcher = detect_launcher()
     if launcher is not None and launcher.is_srun and mpi_library().implementation == OPEN_MPI:
