@@ -66,7 +66,7 @@ def zero_invalid_reports(reports: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class AnswerBuffers:
-    """Arrays for `Answers.values`, which are reused in later steps.
+    """Arrays for `Answers.values`; those for X W are reused in later steps.
 
     Parameters
     ----------

@@ -87,11 +87,11 @@ class LockstepEndpoint(Protocol):
     ) -> int:
         """Begin a step, and send the assignment if it has changed; return the bytes sent.
 
-        A short operand is sent with the announcement.
+        A short operand is sent with the announcement, but `share` counts its bytes.
         """
 
     def share(self, operand: NDArray[Any]) -> int:
-        """Send the operand that was passed to `announce`; return the bytes sent.
+        """Send the operand that was passed to `announce`, unless it was sent; return its bytes.
 
         The operand is W', shape (k, r), or the coefficients, (machines_per_row * R * k,); each
         machine gets its part of them.
@@ -105,7 +105,7 @@ class LockstepEndpoint(Protocol):
 
 
 class StaticHub:
-    """Base of a hub whose machines join before the start and are not replaced.
+    """Base of a hub whose machines all join before the start.
 
     Attributes
     ----------

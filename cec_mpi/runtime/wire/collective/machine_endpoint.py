@@ -130,7 +130,10 @@ class CollectiveMachineEndpoint:
     def send_answer(
         self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
     ) -> None:
-        """Send the answer and report; a short answer in one message, without waiting for it."""
+        """Send the answer and report.
+
+        If the answer is short, this only begins to send both in one message.
+        """
         (answer,), (report,) = values, reports
         buffers, product = self._buffers, order.product
         is_finite = not product.adjoint or bool(np.isfinite(answer).all())

@@ -130,7 +130,7 @@ class OrderChannel:
     def receive(self, answer_requests: Sequence[MPI.Prequest], is_idle: bool) -> Order:
         """Receive an order on a machine, and complete the requests of its previous answer.
 
-        An idle machine sleeps longer between polls.
+        A machine that has not opened a store yet (`is_idle`) sleeps longer between polls.
         """
         if self._receive_request is None:
             self._receive_request = self._comm.Recv_init(self._message, MASTER, _ORDER_TAG)

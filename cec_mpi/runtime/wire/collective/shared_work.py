@@ -1,4 +1,4 @@
-"""Work on a store that ranks share: encode, verify, repair, decode, add-machine.
+"""Share work on a store among ranks: encode, verify, repair, decode, add-machine.
 
 Rank 0 runs the command. The other ranks wait for `Work` without busy-waiting. Each rank processes
 an equal share of the pieces of a `Work`, and reports every piece to rank 0. If a rank fails, rank 0

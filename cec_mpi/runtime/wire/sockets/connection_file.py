@@ -308,7 +308,7 @@ def local_addresses() -> list[str]:
 def order_addresses(
     addresses: Sequence[tuple[str, int]], same_network: bool
 ) -> list[tuple[str, int]]:
-    """Return the addresses at which to connect to the master, in this order.
+    """Return the addresses at which to connect to the master, in the order of the attempts.
 
     Parameters
     ----------

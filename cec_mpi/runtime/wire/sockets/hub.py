@@ -201,7 +201,7 @@ class SocketHub:
         self._is_serving = False  # between `admit` and `stop`
         self._stop_payload: bytes | None = None  # of the order to leave, for hosts that join later
         self._answer_queue: list[Peer] = []  # hosts of unprocessed answers, in the order of arrival
-        self._must_check_hosts = False  # after messages other than answers, or while hosts open
+        self._must_check_hosts = False  # after messages except answers, or while hosts open shards
         self._next_check = 0.0  # time of the next check of all hosts
         self._invalid_message_count = 0
         self._backoffs: dict[tuple[str, int], Backoff] = {}  # by host name and process ID
@@ -621,7 +621,7 @@ class SocketHub:
         problem = ""
         if hello.slots > max_machines:
             reason = (
-                f"with {self._single_machine_option} answers come from different processes"
+                f"with {self._single_machine_option} answers must come from different processes"
                 if self._single_machine_option
                 else f"{store} has {plural(max_machines, 'machine')}"
             )
@@ -764,7 +764,11 @@ class SocketHub:
                 self._assign_machine(spare, self._choose_machine(spare, candidates))
 
     def _choose_machine(self, peer: Peer, machines: list[int]) -> int:
-        """Choose a machine for a host: a requested one, else one that its computer has carried."""
+        """Choose a machine for a host.
+
+        A requested machine comes first, then one that its computer was the last to carry, then one
+        that no host has carried.
+        """
         requested = [n for n in self._requested_machines(peer.hello) if n in machines]
         previous = [n for n in machines if self._last_host_names.get(n) == peer.host.name]
         new = [n for n in machines if n not in self._last_host_names]

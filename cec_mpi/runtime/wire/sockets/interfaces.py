@@ -70,7 +70,9 @@ def listen_addresses(
         try:
             interfaces = list_interfaces()
         except OSError as error:
-            raise InputError(f"interface {interface!r}: no network interfaces: {error}") from None
+            raise InputError(
+                f"interface {interface!r}: the network interfaces cannot be listed: {error}"
+            ) from None
         matches = match_interfaces(str(interface), interfaces)
         if not matches:
             raise InputError(
@@ -90,7 +92,7 @@ def launcher_interfaces(
 ) -> list[NetworkInterface]:
     """Return the interfaces that the launcher selects for ranks; empty if it selects none.
 
-    Unknown names and loopback interfaces are ignored.
+    Unknown names, and variables that list only loopback interfaces, are ignored.
 
     Examples
     --------

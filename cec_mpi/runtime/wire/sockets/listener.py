@@ -245,8 +245,8 @@ class Listener:
             self.close()
             raise
         self._tracked_descriptors: Counter[int] = Counter()  # of connections of machines
-        # A connection has ended, but its name is unknown. Until its deadline, `find_disconnected`
-        # searches for a connection on which messages can no longer be sent.
+        # One for each connection that has ended, but whose name is unknown. Until this deadline,
+        # `find_disconnected` searches for a connection on which messages can no longer be sent.
         self._search_deadlines: list[float] = []
         self._next_search = self._next_sweep = 0.0
         self._last_frame: Any = None  # first frame of the last message
