@@ -42,7 +42,7 @@ _MAX_HOSTS, _MAX_HOST_CHARACTERS = 3, 120  # of a machine
 def page_data(
     runs: Sequence[Run], title: str, reload_seconds: float | None = None
 ) -> dict[str, Any]:
-    """Return the data of a page about runs, which reloads at this interval, if any."""
+    """Return the data of a page about runs, with the interval at which it reloads, if any."""
     return {
         "title": title,
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -131,7 +131,8 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 def _omission_notes(run: Run) -> list[str]:
     count = run.assignments.too_large_count
-    return [f"{format_count(count, 'assignment')} too large to show."] if count else []
+    verb = "is" if count == 1 else "are"
+    return [f"{format_count(count, 'assignment')} {verb} too large to show."] if count else []
 
 
 def _last_step(run: Run, index: int) -> int:

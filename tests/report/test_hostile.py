@@ -143,12 +143,12 @@ def test_an_assignment_that_is_too_large_is_omitted_with_a_warning(make_run):
     run = Run(str(make_run([step_of(0), step_of(1, assignment=[bounds, [], [], []]), step_of(2)])))
     (entry,) = page_data([run], "x")["runs"]
     assert [assignment["step"] for assignment in entry["assignments"]] == [0, 2]
-    assert "1 assignment too large to show." in entry["warnings"]
+    assert "1 assignment is too large to show." in entry["warnings"]
     assert entry["omitted"] == 1
     crossing = Run(str(make_run([step_of(0, **rows, assignment=nested)], name="nested")))
     (entry,) = page_data([crossing], "x")["runs"]
     assert entry["assignments"] == []
-    assert "1 assignment too large to show." in entry["warnings"]
+    assert "1 assignment is too large to show." in entry["warnings"]
 
 
 def test_moved_rows_of_many_intervals_take_linear_time():

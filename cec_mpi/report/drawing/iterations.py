@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cec_mpi.text import plural
 from cec_mpi.text.terminal import format_table
 
 _GAP = "  "
@@ -58,7 +59,9 @@ def iterations_table(
     lines = format_table([*head, *titles], cells, titles)
     omitted = len(columns) - len(fitting)
     if omitted:
-        lines.append(f"(m of {omitted} more machines: use a wider terminal, a pipe, or --json)")
+        lines.append(
+            f"(m of {plural(omitted, 'machine')} omitted: use a wider terminal, a pipe, or --json)"
+        )
     return lines
 
 
@@ -69,7 +72,7 @@ def _fitting_columns(
     last = len(load_widths) - 1
     if width is None:
         return list(range(last + 1))
-    used_width = sum(size + len(_GAP) for size in text_widths) + load_widths[last]
+    used_width = sum(text_width + len(_GAP) for text_width in text_widths) + load_widths[last]
     fitting = []
     for k in range(last):
         used_width += load_widths[k] + len(_GAP)

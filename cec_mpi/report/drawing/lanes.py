@@ -176,7 +176,7 @@ def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
     ]
     omitted = len(panel.blocks) - len(handles)
     if omitted:
-        handles.append(Patch(color="none", label=f"and {plural(omitted, 'block')} more"))
+        handles.append(Patch(color="none", label=f"and {plural(omitted, 'more block')}"))
     axes.legend(
         handles=handles,
         loc="upper left",
@@ -230,12 +230,12 @@ def _draw_iterations(
     unit = "fractions of a shard" if isinstance(iterations[0]["alpha"], str) else "rows"
     axes.set_title(f"Algorithm 1 step by step\nm: {unit} not yet assigned; L': their sum", pad=18)
     omitted_counts = [
-        (len(iterations) - len(shown), "step"),
-        (len(available) - len(machines), "machine"),
+        (len(iterations) - len(shown), "more step"),
+        (len(available) - len(machines), "more machine"),
     ]
     omitted = " and ".join(plural(count, word) for count, word in omitted_counts if count)
     if omitted:
-        axes.set_xlabel(f"and {omitted} more", loc="left")
+        axes.set_xlabel(f"and {omitted}", loc="left")
 
 
 def _iteration_labels(iterations: Sequence[Mapping[str, Any]]) -> list[str]:

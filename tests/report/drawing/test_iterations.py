@@ -22,7 +22,7 @@ def test_a_narrow_table_counts_omitted_machines():
     assert max(map(len, lines)) <= 80
     assert lines[0].endswith("m[1]  m[2]   L'")
     assert lines[1].endswith(" 2/5   2/5    3")
-    assert lines[-1].startswith("(m of 3 more machines:")
+    assert lines[-1].startswith("(m of 3 machines omitted:")
 
 
 def test_a_table_shows_the_step_of_one_machine():
@@ -69,4 +69,4 @@ def test_a_picture_counts_omitted_steps():
     axes, texts = draw_steps(plan, 200)
     more = len(plan["iterations"]) - len(axes.get_yticks())
     assert more > 0
-    assert any(text.startswith(f"and {more} steps and ") for text in texts)
+    assert any(text.startswith(f"and {more} more steps and ") for text in texts)

@@ -58,7 +58,7 @@ def test_a_picture_of_many_machines_is_small():
     image = render([make_panel(500, range(1, 481), 240, 40_000, speeds)])
     assert len(image) < 1_000_000
     assert float(ET.fromstring(image).get("height").removesuffix("pt")) < 900
-    assert any(re.fullmatch(r"and \d+ blocks more", text) for text in texts(image))
+    assert any(re.fullmatch(r"and \d+ more blocks", text) for text in texts(image))
 
 
 @pytest.mark.parametrize(
