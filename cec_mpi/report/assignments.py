@@ -32,11 +32,11 @@ class RecordedAssignment:
     available : (N_t,) ndarray
     bounds : IntervalBounds
     previous_bounds : IntervalBounds or None
-        Bounds of the previous assignment; None for the first.
+        Bounds of the previous assignment; None if there is none or it is too large to show.
     seconds_per_row : (N,) ndarray
         Last measured seconds per row of each machine; NaN if there is no measurement.
     has_event : bool
-        Whether one of its steps has an event, or it is the first assignment.
+        Whether one of its steps has an event, or `previous_bounds` is None.
     is_requested : bool
         Whether the user requested one of its steps.
     absent : dict

@@ -21,7 +21,7 @@ _ABSENCE_STATES = STATE_INDEX | {"unresponsive": STATE_INDEX["lost"]}
 
 
 class MachineBins:
-    """Sums and states of each machine in each bin; pairs of bins are merged if they are too many.
+    """Sums and states of each machine in each bin; pairs of bins are merged if there are too many.
 
     Parameters
     ----------

@@ -88,8 +88,8 @@ def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
     }
     yield {
         "title": "Error amplification",
-        "note": "Largest condition number (1-norm) of a decoder, and cancellation: the size of the "
-        "terms of a product relative to the result. The relative error can be as large as "
+        "note": "Largest condition number (1-norm) of a decoder, and cancellation: the magnitude "
+        "of the terms of a product relative to the result. The relative error can be as large as "
         "condition number times cancellation times the error of an answer (2e-15 for float64). "
         "Logarithmic.",
         "unit": "number",

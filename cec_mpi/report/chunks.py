@@ -69,7 +69,7 @@ class Stretch:
     Attributes
     ----------
     begin, end : int
-        First step in the chunk, and one past the last.
+        Indices in the chunk of its first step, and one past its last step.
     first_step : dict
         ``step``, ``events``, and the fields whose change begins a stretch.
     """
@@ -81,7 +81,9 @@ class Stretch:
 
 @dataclass
 class Chunk:
-    """Up to several hundred steps of one part of a run: from a start or resumption to its end.
+    """Up to several hundred steps of one part of a run.
+
+    A part begins with the start of the run or a resumption.
 
     Attributes
     ----------
@@ -241,7 +243,7 @@ class _ChunkBuilder:
 def read_chunks(path: Path, max_steps: int = MAX_STEPS) -> Iterator[Chunk]:
     """Yield the steps of a run in chunks: at least one for each part, possibly empty.
 
-    An incomplete last line is ignored, because it may be incomplete while a run writes it.
+    An incomplete last line is ignored, because the run may still be writing it.
 
     Raises
     ------

@@ -177,7 +177,9 @@ def run_warnings(run: Run) -> list[str]:
 
 
 def machine_table(run: Run) -> dict[str, Any]:
-    """Return the table of machines, in descending order of the time lost to them.
+    """Return the table of machines.
+
+    The order is descending, by delay or, in a run with stragglers, by missing answers.
 
     Returns
     -------

@@ -126,7 +126,7 @@ class Run:
 
     @property
     def machines(self) -> int:
-        """Number of machines of the store; the largest if it grew between parts."""
+        """Number of machines of the store; the largest number if the store grew between parts."""
         return self.bins.machines or int(self.header["machines"])
 
     def _add_chunk(self, chunk: Chunk) -> None:

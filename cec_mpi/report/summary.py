@@ -72,7 +72,7 @@ def summary_html(data: Mapping[str, Any]) -> str:
 
 
 def run_letter(number: int) -> str:
-    """Return the letter of run `number` (from 1) on a page with several runs."""
+    """Return the letter of run `number` (from 1); from run 27 on, the number."""
     return chr(ord("A") + number - 1) if number <= 26 else str(number)
 
 

@@ -122,7 +122,7 @@ def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
     Parameters
     ----------
     view : View
-        The caller must hold the lock while it changes it.
+        The caller must hold the lock while it changes the view.
     choice : str
         See `choose_display`.
     """

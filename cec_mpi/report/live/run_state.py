@@ -134,7 +134,7 @@ class RunState:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the end of the last step; None if unknown."""
+        """Estimated seconds until the end of the last planned step; None if unknown."""
         rate = self.rate
         if self.planned_steps is None or not rate or self.is_over:
             return None

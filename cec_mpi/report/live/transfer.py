@@ -1,4 +1,4 @@
-"""Progress of encode, verify, repair and decode, in bytes."""
+"""Progress of encode and of commands that check or change stores, in bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TransferView:
         self.done = self.total = 0  # bytes
 
     def update(self, done: int, total: int) -> None:
-        """Set the numbers of transferred and of total bytes."""
+        """Set the number of transferred bytes, and the total."""
         if total != self.total or done < self.done:  # a new transfer
             self._start, self._initial_bytes = time.monotonic(), done
         self.done, self.total = done, total

@@ -14,10 +14,10 @@ from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.store.files.durable import has_lock_file, is_locked
 from cec_mpi.store.files.paths import directory_problem
 
-# A run seems stuck after these seconds without a step, if they exceed this many typical steps.
+# A run seems stuck after this many seconds and this many typical steps without a new step.
 _STUCK_SECONDS = 10.0
 _STUCK_STEPS = 10
-_ENDED_SECONDS = 60.0  # without a step, after which a run has ended if locks are unsupported
+_ENDED_SECONDS = 60.0  # without new records: the run counts as ended if locks are unsupported
 
 
 @dataclass(frozen=True)
