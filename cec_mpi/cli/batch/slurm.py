@@ -62,7 +62,8 @@ def batch_script(
     template : {"lockstep", "elastic", "machines"}
         A lockstep run, an elastic run, or an array of jobs that join an elastic run.
     options : mapping
-        Options of sbatch without leading hyphens. Options with value None are omitted.
+        Options of sbatch without leading hyphens. Options with value None, 0 or an empty
+        string are omitted.
     user_options : mapping
         Additional options of sbatch from the user; None for an option without value.
     run_words : sequence of str
@@ -85,7 +86,8 @@ def batch_script(
     Raises
     ------
     InputError
-        Options contradict each other, or cannot be part of a script.
+        Options contradict each other or cannot be part of a script, or the time limit is too
+        short.
     """
     user_options = user_options or {}
     _check_printable(*run_words, out, connection_file, *setup)

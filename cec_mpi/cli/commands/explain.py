@@ -49,9 +49,9 @@ def explain_plan(
     stragglers : int
     scheme : {"heterogeneous", "cyclic"}
     exact : bool
-        Add the fractions of the paper as strings: ``mu`` (in the order of
-        ``available``), ``alpha`` and ``alpha_machines`` (one per block of the paper),
-        ``c_star`` and ``k_star`` of Theorem 1.
+        Add the results of the paper, with fractions as strings: ``mu`` (in the order of
+        ``available``), ``alpha`` and ``alpha_machines`` (one per block of the paper), and
+        ``c_star`` and ``k_star`` (an int or None) of Theorem 1.
     steps : bool
         Add the ``iterations`` of Algorithm 1, in rows, or with `exact` in fractions as strings.
 
@@ -205,8 +205,8 @@ def explain_copies(
         ``available``, ``rows`` (of X), ``copies`` (J), ``loads`` and ``costs`` (of machines 1..N;
         a row costs 2 more than its nonzeros), ``held_fractions`` (fraction of X that each machine
         holds), ``blocks``, ``makespan`` and ``bound`` (in rows of mean cost, divided by speed),
-        ``fatal`` (`fatal_sets` of the available machines), ``lost`` and ``over_optimum`` as
-        ``cec-mpi info --json`` prints them.
+        ``fatal`` (`fatal_sets` of the available machines), ``loss_probability`` and
+        ``over_optimum`` as ``cec-mpi info --json`` prints them.
 
     Raises
     ------

@@ -28,7 +28,7 @@ class Processes(Enum):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises errors instead of exiting: under mpirun all ranks exit at once.
+    """A parser that raises errors instead of exiting, so that all ranks of MPI can exit together.
 
     Options cannot be abbreviated, because a new option could make an abbreviation ambiguous.
 
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
-        # They may precede or follow the name of a command, whose parser has them, too.
+        # These options may precede or follow the name of a command, whose parser has them, too.
         verbosity_options = self.add_mutually_exclusive_group()
         for flags, level, text in (
             (("-q", "--quiet"), QUIET, "print only results and errors"),
@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
     def _usage(self) -> str:
-        """Return the shortest valid command."""
+        """Return the command with its positional arguments and its required options."""
         words = [self.prog]
         patterns: dict[int | str | None, str] = {
             None: "{}",

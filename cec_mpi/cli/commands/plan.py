@@ -57,7 +57,10 @@ def add_plan(parser: Parser) -> None:
         values.machines,
     )
     add_option(
-        parser, ElasticOptions, "stragglers", text="compute each row on L + S machines (default: 0)"
+        parser,
+        ElasticOptions,
+        "stragglers",
+        text="compute each row on S additional machines (default: 0)",
     )
     add_option(parser, AssignmentOptions, "scheme")
     add_flag(parser, "--exact", "also print the exact fractions of the paper", default=False)

@@ -55,7 +55,9 @@ def _verify(arguments: argparse.Namespace) -> int:
             remedy = "cec-mpi repair restores them"
             if condition.lost:
                 lost = " and ".join(condition.lost)
-                remedy = f"{lost} cannot be restored: copy one from a backup, or encode X again"
+                remedy = (
+                    f"{lost} cannot be restored: copy one of them from a backup, or encode X again"
+                )
             raise DamagedStoreError(
                 f"{arguments.store}: all shards are intact, but other files are damaged: "
                 f"{', '.join(condition.other_problems)} ({remedy})"

@@ -132,7 +132,7 @@ def _check_shards(
 
 
 def _compare_with_master(store: str, check: ShardCheck) -> ShardCheck:
-    """Set `only_on_master` if rank 0 can read the file and the machine cannot."""
+    """Set `only_on_master` if rank 0's node has the file, and the node of the machine does not."""
     is_on_master = "{host}" not in store and (Path(store) / Path(check.path).name).exists()
     return replace(check, only_on_master=check.problem == "missing" and is_on_master)
 

@@ -353,7 +353,8 @@ class TaskRun:
         """Return the number of machines to start on this computer by default.
 
         It is one for each core, but at least one more than a step needs, because one may be lost,
-        and enough to identify a wrong machine with --check.
+        and enough to identify a wrong machine with --check. It never exceeds the number
+        of machines of the store.
         """
         stragglers, check = self.options.stragglers, self.options.check
         required = self.manifest.sufficient_machines + max(stragglers + check + 1, 3 * check)
