@@ -458,7 +458,7 @@ class SocketMachineEndpoint:
             raise ShutdownRequested(self.shutdown_reason)
 
     def send_open_report(self, report: OpenReport) -> Admission:
-        """Report the opening of the shard; return whether this machine serves it."""
+        """Report the opening of the shard, and receive the master's admission."""
         self._report_status(report)
         message = self._receive(ADMISSION)
         if message is None:
@@ -489,7 +489,7 @@ class SocketMachineEndpoint:
     def send_answer(
         self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
     ) -> None:
-        """Send errors, then reports and values; each report has a flag if this host leaves."""
+        """Send errors, then reports and values; reports say whether this machine must leave."""
         for problem in filter(None, (report.problem for report in reports)):
             self._report_status(problem)
         is_leaving = bool(self.shutdown_reason)

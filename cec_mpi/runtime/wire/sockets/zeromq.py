@@ -15,7 +15,7 @@ from cec_mpi.runtime.times import HANDSHAKE_SECONDS, LINGER_SECONDS
 if TYPE_CHECKING:
     import zmq
 
-USER = b"cec_mpi"  # user name of machines in unencrypted runs, whose password is a key
+USER = b"cec_mpi"  # user name of machines in unencrypted runs; the password is the secret key
 _HEARTBEATS_PER_TIMEOUT = 5
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE, because enums are slow
 FRAME_BYTES = 1 << 20  # of a long message; heartbeats are sent between its frames
@@ -40,14 +40,14 @@ def import_zmq() -> Any:
 
     if not zmq.has("curve"):
         raise InputError(
-            f"ZeroMQ {zmq.zmq_version()} was built without encryption (CURVE): install one with "
-            "encryption, for example with pip install --force-reinstall pyzmq"
+            f"ZeroMQ {zmq.zmq_version()} was built without encryption (CURVE): install a build "
+            "with encryption, for example with pip install --force-reinstall pyzmq"
         )
     return zmq
 
 
 def configure_socket(socket: zmq.Socket[bytes], heartbeat_timeout: float) -> None:
-    """Set the time limits and queue lengths of a socket.
+    """Set the time limits of a socket, and remove the limit of its send queue.
 
     Parameters
     ----------
