@@ -76,21 +76,21 @@ class SimulateOptions:
     shape: tuple[int, int] | None = option(
         None,
         "--shape Q,R",
-        "rows and columns of X, without a store",
+        "rows and columns of X, if no store is given",
         values.shape,
         section=_X_SECTION,
     )
     machine_count: int | None = option(
         None,
         "--machines N",
-        "number of machines, without a store",
+        "number of machines, if no store is given",
         values.positive,
         section=_X_SECTION,
     )
     recovery: int | None = option(
         None,
         "--recovery L",
-        "number of machines that suffice to decode, without a store",
+        "number of machines that suffice to decode, if no store is given",
         values.positive,
         section=_X_SECTION,
     )
@@ -104,8 +104,9 @@ class SimulateOptions:
     memory: tuple[int, ...] | None = option(
         None,
         "--memory SIZE,...",
-        "memory for shards of each computer, such as 16G,16G,64G; each computer carries as many "
-        "machines as fit; then availability, speeds, --lost and --joins refer to computers",
+        "memory for shards of each computer, such as 16G,16G,64G; machines are distributed over "
+        "computers as evenly as memory allows; then availability, speeds, --lost and --joins refer "
+        "to computers",
         _parse_sizes,
         section=_X_SECTION,
     )
@@ -153,8 +154,8 @@ class SimulateOptions:
     joins: tuple[tuple[float, int], ...] = option(
         (),
         "--joins TIME:MACHINE",
-        "start a process that joins as a machine at this time; the machine is absent before, "
-        "unless it was lost; implies --elastic",
+        "start a process that joins as a machine at this time; without an earlier --lost, the "
+        "machine is absent until then; implies --elastic",
         _parse_event,
         section=_EVENTS_SECTION,
     )
