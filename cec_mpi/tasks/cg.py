@@ -90,6 +90,7 @@ def cg(
         max_iterations,
         state,
         checkpoint,
+        matrix_name="X",
         exponent=b_exponent - X_exponent,
         input_exponents={"X": X_exponent, "b": b_exponent},
         attainable_tol=float(getattr(X, "attainable_tol", 0.0)),
@@ -104,6 +105,7 @@ def conjugate_gradients(
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
     *,
+    matrix_name: str,
     exponent: int,
     input_exponents: dict[str, int],
     attainable_tol: float,
@@ -111,7 +113,8 @@ def conjugate_gradients(
     """Solve ``X x = b`` for a matrix given by its product with a vector; see `cg`.
 
     Results and checkpoints hold ``2**exponent`` times the solution of this system. For
-    `input_exponents` see `rescale`. A product may have the error ``attainable_tol ||X|| ||x||``.
+    `input_exponents` see `rescale`; `matrix_name` is for messages. A product may have
+    the error ``attainable_tol ||X|| ||x||``.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
@@ -132,7 +135,8 @@ def conjugate_gradients(
         curvature = float(p @ image)
         if not curvature > 0:  # SciPy divides by the curvature
             raise InputError(
-                "X is not positive definite: p'Xp is not positive for a search direction p"
+                f"{matrix_name} is not positive definite: its curvature along a search direction "
+                "is not positive"
             )
         if last_product is None and x0 is not None and x0.any():
             updated_residual[:] -= image  # the first product is X x0

@@ -72,8 +72,8 @@ def matvec(
         products = "first product" if done == 1 else f"first {done} products"
         raise InputError(
             f"{getattr(out, 'filename', None) or 'out'} has changed since the checkpoint was "
-            f"written: the checksum of the {products} differs; restore it, or use --overwrite to "
-            "start from the beginning"
+            f"written: the checksum of the {products} differs; restore these products, or use "
+            "--overwrite to start from the beginning"
         )
     for row in range(done, len(vectors)):
         out[row] = _multiply(X, np.asarray(vectors[row], dtype=np.float64), row)

@@ -132,6 +132,7 @@ def ridge(
         max_iterations,
         state,
         checkpoint,
+        matrix_name="the matrix of the normal equations",
         exponent=exponent,
         input_exponents=input_exponents,
         attainable_tol=float(getattr(X, "attainable_tol", 0.0)),

@@ -69,14 +69,14 @@ def normalise_operator(
     """
     columns = X.shape[1]
     rng = np.random.default_rng(0)
-    # Entries are at least 1, so that products with subnormal numbers do not underflow.
+    # Magnitudes are at least 1, so that products with subnormal numbers do not underflow.
     probe = rng.uniform(1.0, 2.0, columns) * rng.choice((-1.0, 1.0), columns)
     with np.errstate(over="ignore", invalid="ignore"):
         product = X.matvec(probe)
     if not np.isfinite(product).all():
         raise InputError(
-            f"{task}: X is too large or not finite: its product with a vector of numbers from 1 "
-            "to 2 contains infinity or NaN"
+            f"{task}: X is too large or not finite: its product with a vector of entries of "
+            "magnitude 1 to 2 contains infinity or NaN"
         )
     scaled, product_exponent = normalise_vector(product)
     exponent = product_exponent + binary_exponent(
@@ -107,7 +107,7 @@ def _warn_of_ratio(task: str, axis: str, magnitudes: NDArray[np.float64]) -> Non
 
 
 def factors_of_division(exponent: int) -> tuple[float, float]:
-    """Return the factors of vectors and of products that divide X by ``2**exponent``.
+    """Return a factor for vectors and one for products, to divide X by ``2**exponent``.
 
     Vectors are divided by one half of the power and products by the other, so that neither
     underflows if X is very large or very small.
