@@ -4,9 +4,9 @@ The records have the seconds per row of each machine in each step. At these rate
 assignment takes the time of the slowest machine with equal loads. With stragglers this time is
 unknown, because the records lack unused answers.
 
-Reading, and machines that are lost, unresponsive, late or wrong, delay a step beyond its makespan.
-The records contain this delay. Later steps take longer without an absent machine. *Time lost* is
-the excess over the time with the machines that were available at the start.
+A step takes longer than its makespan if machines read rows, or are lost, unresponsive, late or
+wrong. The records contain this delay. Later steps take longer without an absent machine. *Time
+lost* is the excess over the time with the machines that were available at the start.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _CATEGORIES = {
 """Categories of lost time, by kind of event or reason for absence."""
 
 _MIN_DELAY = 0.1  # seconds; shorter delays count only if the machine had an event
-_SLOW_FACTOR = 2.0  # ratio to the planned or first seconds per row that makes a machine late
-_MIN_LOAD_FRACTION = 0.1  # of the equal load; rates of machines with fewer rows are ignored
+_SLOW_FACTOR = 2.0  # slow: above this multiple of the planned makespan or first seconds per row
+_MIN_LOAD_FRACTION = 0.1  # of the equal load; steps with a smaller load are not compared
 
 
 def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) -> Floats:
@@ -189,7 +189,7 @@ class TimeTotals:
         Parameters
         ----------
         causes : mapping of int to str
-            Reason of each machine.
+            Reason for the time lost to each machine.
         seconds : float
         lost_speeds : (N,) ndarray
         """
@@ -204,10 +204,10 @@ class TimeTotals:
     def _add_excess(
         self, chunk: Chunk, makespans: Floats, hindsight: Floats, has_all_answers: bool
     ) -> Floats:
-        """Charge each step's excess over the optimum to a machine; return the optimum of steps.
+        """Charge each step's excess over the optimum to a machine; return the optimum of each step.
 
         If machines left or were late during a step, they are charged; otherwise the machine that
-        finished last.
+        finished last. The returned optimum of a late step is 0.
         """
         plan = chunk.step_columns["predicted_makespan"]
         excess, over_plan = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
