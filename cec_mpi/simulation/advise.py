@@ -1,4 +1,4 @@
-"""Recommend a store for given machines: a code or copies with N, L or J, or no store."""
+"""Recommend a store for given machines (N and L of a code, or N and J of copies), or no store."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class _Rejections:
         self._figures.setdefault((reason, name), {})[number] = figure
 
     def summary(self) -> dict[str, str]:
-        """Return why choices are infeasible, by choices, with the figure of the largest L or J."""
+        """Return the reasons for each group of choices, with the figure of its largest L or J."""
         summary: dict[str, str] = {}
         for (reason, name), figures in self._figures.items():
             last = max(figures)
@@ -286,7 +286,8 @@ def _choices(request: AdviceRequest) -> Iterator[Choice]:
 def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
     """Return the number of machines of each computer, in proportion to its memory.
 
-    The result is empty if all computers carry the same number, or if a memory is unknown.
+    The result is empty if all computers carry the same number, or if the memory of one is
+    unknown.
     """
     memory = [group.memory for group in request.machines if group.memory is not None]
     if len(memory) < len(request.machines):
@@ -296,7 +297,7 @@ def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
 
 
 def _sample_range(last: int) -> list[int]:
-    """Return an even sample of the numbers 1 to `last`, including both."""
+    """Return evenly spaced whole numbers from 1 to `last`, including both."""
     return sorted({round(k) for k in np.linspace(1, last, min(last, _MAX_TRIED_THRESHOLDS))})
 
 
@@ -394,7 +395,7 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
 def _compare_with_baselines(
     source: Source, choice: Choice, baselines: Mapping[str, Interval]
 ) -> str:
-    """Return a sentence about simpler schemes, which must read X again at each change."""
+    """Return a sentence about simpler schemes, which read X or missing rows at each change."""
     ratios = {name: baselines[name].mean / choice.total.mean for name in baselines}
     if not ratios:
         return ""
@@ -429,7 +430,10 @@ def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
 
 
 class _SingleMachine(NamedTuple):
-    """A single machine with all of X: seconds of a step, also divided by the allowed slowdown."""
+    """A single machine that holds X, and the mean seconds of a step on it.
+
+    The `weighted_seconds` are divided by the allowed slowdown.
+    """
 
     weighted_seconds: float
     seconds: float

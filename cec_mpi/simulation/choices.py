@@ -76,7 +76,8 @@ class AdviceRequest:
         Bytes of its shard that a machine of speed 1 multiplies per second.
     costs : Costs
     runs : int, optional
-        Number of replayed runs of each choice; by default enough for 500 changes of availability.
+        Number of replayed runs of each choice; by default enough for 100 changes of availability,
+        or 500 for the best choices.
     first_seed : int
         Seed of the first run; later runs have the following seeds.
     """

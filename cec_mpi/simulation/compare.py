@@ -27,8 +27,8 @@ def scheme_name(scenario: Scenario) -> str:
 def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Outcomes:
     """Simulate a scenario, and other schemes on the same machines.
 
-    For a code, these are the other load balancing (equal loads, or loads by speed) and as many
-    copies as tolerate the same losses; for copies, a code. Then follow the `BASELINES`, which
+    For a code, these are the other load-balancing scheme (equal loads, or loads by speed) and as
+    many copies as tolerate the same losses; for copies, a code. Then follow the `BASELINES`, which
     ignore noise. If another scheme is impossible, the result holds an error that says why.
 
     Parameters

@@ -102,8 +102,8 @@ class Forecaster:
     def forecast(self, choice: Choice, is_candidate: bool = False) -> Choice | None:
         """Return a choice with its times and cost; None if it never has enough machines.
 
-        At least 8 runs with at least 100 changes of availability are replayed, or 20 runs with 500
-        changes for a candidate.
+        By default, at least 8 runs are replayed, and more until they have 100 changes of
+        availability; for a candidate, at least 20 runs, and 500 changes.
         """
         outcomes = self._replay(choice, CodedScheme, is_candidate=is_candidate)
         if not outcomes:
@@ -157,7 +157,8 @@ class Forecaster:
     ) -> list[ReplayOutcome]:
         """Replay runs of a choice; return no outcome if one run has too few machines.
 
-        Without seeds, the request sets the number of runs; by default they have enough changes.
+        Without seeds, the request sets the number of runs; by default, runs are added until they
+        have enough changes of availability.
         """
         request = self._request
         min_changes, min_runs, max_runs = _CANDIDATE_LIMITS if is_candidate else _CHOICE_LIMITS
@@ -245,7 +246,7 @@ class Forecaster:
         return [float(count) for count in counts / ticks]
 
     def _exact_waiting(self, choice: Choice) -> tuple[float, float] | None:
-        """Return the exact fraction of time and mean seconds of waits for machines.
+        """Return the exact fraction of time spent waiting for machines, and the mean wait.
 
         Return None if the availability is neither a trace nor random for each machine.
         """
@@ -329,7 +330,7 @@ class Forecaster:
 
 
 def _mean_waiting(outcomes: Sequence[ReplayOutcome]) -> tuple[float, float]:
-    """Return the fraction of time and the mean seconds of waits for machines in replayed runs."""
+    """Return the fraction of time spent waiting for machines, and the mean wait, in seconds."""
     waiting_seconds = sum(run.waiting_seconds for run in outcomes)
     waits = sum(run.events.get(WAIT_EVENT, 0) for run in outcomes)
     fraction = waiting_seconds / sum(run.seconds for run in outcomes)

@@ -67,10 +67,10 @@ class Costs:
 
     Notes
     -----
-    The defaults are for cores of about 2.5 GHz. `step_overhead` is measured: 2 ranks on one core
-    each take 0.22 to 0.36 ms for a step with negligible computation. `machine_overhead` is an
-    estimate for one core per rank; with up to 64 ranks on two cores, each machine lengthens a step
-    by 0.24 ms.
+    The defaults are for cores of about 2.5 GHz. `step_overhead` is measured: with two
+    ranks, each on its own core, a step with negligible computation takes 0.22 to 0.36 ms.
+    `machine_overhead` is an estimate for one core per rank; with up to 64 ranks on two cores, each
+    machine lengthens a step by 0.24 ms.
     `decode` is fitted to decoding 3 million numbers on one core.
     """
 
@@ -186,7 +186,8 @@ class Scenario:
     code : MDSCode or None
         Code of an existing store; by default a random code.
     holders : Holders or None
-        Machines of each part of an existing store of copies; by default chosen as by encode.
+        Machines of each part of an existing store of copies; by default those that encode would
+        choose.
     """
 
     machines: int
@@ -210,7 +211,7 @@ class Scenario:
 
     @property
     def max_seconds(self) -> float:
-        """`seconds`, or infinity if steps limit the run."""
+        """`seconds`, or infinity if only `steps` limits the run."""
         return math.inf if self.seconds is None else self.seconds
 
     @classmethod
