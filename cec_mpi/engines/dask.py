@@ -31,7 +31,7 @@ from cec_mpi.text.terminal import print_note
 
 __all__ = ["machines", "pool"]
 
-_SCALE_SECONDS = 60.0  # within which a cluster requests workers
+_SCALE_SECONDS = 60.0  # for a cluster to request workers after a call of `scale`
 
 
 def machines(
@@ -136,7 +136,7 @@ def _unregister(client: Client, name: str) -> None:
 
 def _keep_workers(cluster: Any, size: int) -> AbstractContextManager[None]:
     """Scale a cluster up when it has lost workers."""
-    next_check = 0.0  # until then, the cluster may be starting requested workers
+    next_check = 0.0  # until then, the cluster may still be requesting workers
 
     def count_missing() -> int:
         nonlocal next_check

@@ -41,7 +41,7 @@ def run_machines(
 
     The child gets the keys of the run through a pipe, and ends when this process ends. It is
     restarted if it is killed or fails, unless a restart cannot help (`FINAL_CODES`) or the machines
-    were to stop: at most 5 starts in 10 minutes.
+    have been asked to leave: at most 5 starts in 10 minutes.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def replace_lost(
 ) -> Iterator[None]:
     """Replace lost workers or tasks in a thread, until the ``with`` block ends.
 
-    After ``5 * size`` starts within 10 minutes it prints a note and stops.
+    After ``5 * size`` starts within 10 minutes, the thread prints a note and stops.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def replace_lost(
     size : int
         Number of workers or tasks to keep.
     count_missing : callable
-        Returns the number of missing ones.
+        Returns the number of missing workers or tasks.
     start : callable
-        Starts a number of them.
+        Starts this number of workers or tasks.
     """
     limit, must_stop = StartLimit(_STARTS_PER_ITEM * size), threading.Event()
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_ERRORS_IF_X_IS_NONE = AttributeError, TypeError, ValueError  # by Python or NumPy
+_ERRORS_IF_X_IS_NONE = AttributeError, TypeError, ValueError  # raised by Python or NumPy
 
 
 class _NotOpenError(InputError, AttributeError):
