@@ -118,7 +118,7 @@ def _test_one(
                     print(f"{name}: a wrong result", flush=True)
     finally:
         faulthandler.cancel_dump_traceback_later()
-        machine.end()
+        machine.stop()
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.tasks import NO_CHECKPOINT, TASKS
 from helpers.commands import CommandResult, RunningCommand, count_steps, finish, start
 from helpers.operators import CountingOperator
-from helpers.processes import processes_of
+from helpers.processes import find_processes
 
 MACHINES, RECOVERY, LARGE_RECOVERY, COPIES, SPARES = 5, 2, 4, 4, 1
 MAX_MACHINES_ON_HOST = 3  # of a process that joins
@@ -397,7 +397,7 @@ class Run:
             return running.process.pid, [p.pid for p in joiners if p.poll() is None]
         ranks: dict[int, int] = {}
         with suppress(psutil.NoSuchProcess):
-            processes = processes_of(running.process)
+            processes = find_processes(running.process)
             ranks = {rank: process.pid for rank, process in processes.items()}
         return ranks.pop(0, None), list(ranks.values())
 

@@ -374,7 +374,7 @@ class Campaign:
                             injected[int(rows[i]), int(j)] = float(wrong[i, j])
                     return result
 
-                hub.spoil = spoil_and_record
+                hub.corrupt = spoil_and_record
                 for _ in range(2):
                     hub.injected_errors.clear()
                     name = f"{label} {kind}" if machines == 2 else label

@@ -1,4 +1,4 @@
-"""The examples in hostfiles, which a page of the docs names with their commands."""
+"""The page about hosts shows the examples in hostfiles, with their commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLES = sorted((ROOT / "hostfiles").iterdir())
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_page_has_the_command_and_the_lines_of_each_example(path):
+def test_the_page_shows_the_command_and_first_host_of_each_example(path):
     text, page = path.read_text(), (ROOT / "docs/howto/hosts.md").read_text("utf-8")
     command = re.search(rf"#   (.* {re.escape(path.name)} -n 7) ", text)
     hosts = [line for line in text.splitlines() if not line.startswith("#")]

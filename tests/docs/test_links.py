@@ -1,4 +1,4 @@
-"""Links from the reference of Python to other projects."""
+"""Links from the Python reference to other projects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = {
 
 
 def write_inventory(path, project):
-    """Write a Sphinx inventory with the names of the project, and return its path."""
+    """Write a Sphinx inventory with the names of a project; return its path."""
     lines = [f"{name} class {name}.html\n" for name in NAMES[project]]
     path.write_text(
         f"# Sphinx inventory version 1\n# Project: {project}\n# Version: 1\n{''.join(lines)}"
@@ -35,14 +35,14 @@ def test_names_of_other_projects_are_links(tmp_path):
         ".. autoclass:: cec_mpi.core.code.mds.MDSCode\n"
     )
     warnings, out = io.StringIO(), tmp_path / "out"
-    places = [str(tmp_path), str(ROOT / "docs"), str(out), str(tmp_path / "doctrees")]
+    directories = [str(tmp_path), str(ROOT / "docs"), str(out), str(tmp_path / "doctrees")]
     inventories = {
         project: (f"https://{project}.org", write_inventory(tmp_path / project, project))
         for project in NAMES
     }
     settings = {"intersphinx_mapping": inventories}
-    with docutils.docutils_namespace():  # Sphinx registers its directives once more
-        sphinx.Sphinx(*places, "html", settings, status=None, warning=warnings).build()
+    with docutils.docutils_namespace():  # Sphinx registers its directives again
+        sphinx.Sphinx(*directories, "html", settings, status=None, warning=warnings).build()
     assert not warnings.getvalue()
     links = re.findall(r'href="https://(\w+)\.org/([\w.]+)\.html', (out / "index.html").read_text())
     assert set(links) == {(project, name) for project in NAMES for name in NAMES[project]}

@@ -14,7 +14,7 @@ from cec_mpi.errors import InputError, StoreError
 from cec_mpi.store import open_store
 from cec_mpi.store.files.durable import locked
 from helpers.blocking_source import BlockingSource
-from helpers.stores import InterruptedRunner, contents
+from helpers.stores import InterruptedRunner, read_files
 from helpers.stores import encode_blocks as encode
 from helpers.waiting import LIMIT
 
@@ -46,7 +46,7 @@ def test_an_interrupted_encode_names_the_command_that_resumes_it(directory):
     with pytest.raises(InputError, match=r"exists and is incomplete: .*--resume"):
         encode(directory / "X.npy", directory / "store", *SIZES)
     subprocess.run([sys.executable, "-m", "cec_mpi", *arguments], check=True, timeout=LIMIT)
-    assert contents(directory / "store") == contents(directory / "complete")
+    assert read_files(directory / "store") == read_files(directory / "complete")
 
 
 def test_only_missing_blocks_are_encoded_in_any_number_of_resumes(directory):
@@ -57,7 +57,7 @@ def test_only_missing_blocks_are_encoded_in_any_number_of_resumes(directory):
     runner = InterruptedRunner(1000)
     resume(directory, runner=runner)
     assert runner.pieces == count - 3 - 2
-    assert contents(directory / "store") == contents(directory / "complete")
+    assert read_files(directory / "store") == read_files(directory / "complete")
 
 
 def overwrite_block(store):
@@ -87,19 +87,19 @@ def test_blocks_and_records_that_a_crash_has_damaged_are_written_again(directory
         damage(directory / name)
         resume(directory, name)
         encode(directory / "X.npy", directory / f"complete {name}", *SIZES)
-        assert contents(directory / name) == contents(directory / f"complete {name}")
+        assert read_files(directory / name) == read_files(directory / f"complete {name}")
 
 
 def test_resume_also_starts_an_encode_or_checks_a_complete_store(directory):
     (directory / "empty").mkdir()
     for name in ("new", "empty"):
         resume(directory, name)
-        assert contents(directory / name) == contents(directory / "complete")
+        assert read_files(directory / name) == read_files(directory / "complete")
     # The encode was killed after it had written the manifest.
     for name in ("incomplete.json", "incomplete.sums"):
         (directory / "new" / name).write_text("")
     resume(directory, "new")
-    assert contents(directory / "new") == contents(directory / "complete")
+    assert read_files(directory / "new") == read_files(directory / "complete")
     (directory / "new" / "source.json").unlink()
     with pytest.raises(InputError, match="is complete: there is nothing to resume"):
         resume(directory, "new")
@@ -143,7 +143,7 @@ def test_only_abandoned_temporary_directories_are_removed(directory):
     (directory / ".new store.new-789" / "letter").write_text("dear")
     with locked(directory / ".new store.new-456", "it is in use"):
         encode(directory / "X.npy", directory / "new store", *SIZES)
-    assert contents(directory / "new store") == contents(directory / "complete")
+    assert read_files(directory / "new store") == read_files(directory / "complete")
     remaining = sorted(path.name.removeprefix(".new store.new-") for path in directory.glob(".*"))
     assert remaining == ["456", "789", "precious"]
 
@@ -185,7 +185,7 @@ def test_a_full_disk_before_or_during_the_encode_is_named(directory, monkeypatch
     with pytest.raises(InputError, match=r"No space left on device; .*resume with: cec-mpi encode"):
         resume(directory, runner=InterruptedRunner(1, full))
     resume(directory)
-    assert contents(directory / "store") == contents(directory / "complete")
+    assert read_files(directory / "store") == read_files(directory / "complete")
 
     def pwrite(*_):
         raise full

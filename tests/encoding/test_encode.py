@@ -19,7 +19,7 @@ from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store import open_store
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
-from helpers.stores import SmallPiecesRunner, contents
+from helpers.stores import SmallPiecesRunner, read_files
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((20, 7))
@@ -101,7 +101,7 @@ def test_a_shard_is_its_row_of_the_generator_times_the_parts(tmp_path, family, s
 def test_the_manifest_describes_all_files(tmp_path):
     matrix = RNG.standard_normal((250, 150)).astype(np.float32)
     store = encode_and_open(tmp_path, matrix, 4, 2)
-    files = contents(store.path, without="source.json")
+    files = read_files(store.path, exclude="source.json")
     originals = ["checksums-1.npy", "column-sizes.npy", "row-exponents.npy", "manifest.json"]
     copies = [name.replace(".", ".copy.", 1) for name in originals]
     shards = [f"shard-000{n}.npy" for n in range(1, 5)]
@@ -145,8 +145,8 @@ def test_bytes_do_not_depend_on_threads_pieces_or_memory(tmp_path, rows, columns
         "threads": {"runner": SmallPiecesRunner(threads=5)},
     }.items():
         store = encode_and_open(tmp_path, matrix, 6, 3, name, block_bytes=1 << 12, **options)
-        assert contents(store.path, without="source.json") == contents(
-            first.path, without="source.json"
+        assert read_files(store.path, exclude="source.json") == read_files(
+            first.path, exclude="source.json"
         )
     assert np.allclose(decode_shards(first, (2, 4, 6)), matrix, rtol=0, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""A store, and an operator whose machines Dask or Ray starts."""
+"""Fixtures for operators whose machines Dask or Ray starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULE = "cec_mpi.engines.machine_process"
 
 @pytest.fixture(scope="session")
 def store(make_store):
-    """Four machines, two of which are enough."""
+    """A store of four machines, any two of which suffice."""
     return make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 2)
 
 
@@ -33,7 +33,7 @@ def open_operator(store, no_launcher):
 
 @pytest.fixture
 def machine_processes():
-    """Return a function that finds machines of engines: their process IDs, and those of parents."""
+    """Return a function that maps process IDs of engines' machines to those of their parents."""
 
     def machine_processes():
         parents = {}

@@ -1,4 +1,4 @@
-"""Machines beside the workers of a real cluster of Dask on this computer."""
+"""Machines next to the workers of a real Dask cluster on this computer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import cec_mpi
 from cec_mpi.engines.dask import machines, pool
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
-from helpers.processes import free_port
+from helpers.processes import find_free_port
 from helpers.waiting import wait_until
 
 pytestmark = pytest.mark.any_mpi
@@ -29,14 +29,14 @@ WORKERS = 3
 
 @contextmanager
 def local_cluster():
-    given = {"n_workers": WORKERS, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(**given, silence_logs=logging.CRITICAL) as cluster:
+    options = {"n_workers": WORKERS, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options, silence_logs=logging.CRITICAL) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A cluster whose nannies restart workers, so that all are there for each test."""
+    """A cluster whose nannies restart workers, so that each test starts with all of them."""
     with local_cluster() as cluster:
         yield cluster
 
@@ -49,14 +49,14 @@ def client(cluster):
 
 
 @pytest.fixture
-def own_client():
+def new_client():
     """A client of a cluster for one test, which may retire workers."""
     with local_cluster() as cluster, Client(cluster) as client:
         yield client
 
 
-def workers(client):
-    """Return the process number of each worker by its address."""
+def worker_pids(client):
+    """Return the process ID of each worker by its address."""
     return client.run(os.getpid)
 
 
@@ -65,9 +65,9 @@ def test_each_worker_hosts_machines_until_the_block_ends(
 ):
     with open_operator(accept=conn) as checked:
         with machines(client, conn, per_worker=2):
-            checked.until(lambda: len(checked.machines("joined")) == 4)
-            checked.until(
-                lambda: sorted(machine_processes().values()) == sorted(workers(client).values())
+            checked.run_until(lambda: len(checked.event_machines("joined")) == 4)
+            checked.run_until(
+                lambda: sorted(machine_processes().values()) == sorted(worker_pids(client).values())
             )
         assert not machine_processes()
 
@@ -76,29 +76,29 @@ def test_a_killed_worker_loses_its_machine_and_its_successor_hosts_one(
     open_operator, conn, client, machine_processes
 ):
     with open_operator(accept=conn) as checked, machines(client, conn):
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS)
         pid = checked.operator.pids[1]
         os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker
-        checked.until(lambda: checked.machines("lost", "left"))
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
-        checked.until(lambda: not psutil.pid_exists(pid))
-        gone = checked.machines("lost", "left")
-        assert checked.machines("joined")[-1:] == gone  # the number stays on the computer
-        checked.until(lambda: len(client.scheduler_info()["workers"]) == WORKERS)
-        checked.until(
-            lambda: sorted(machine_processes().values()) == sorted(workers(client).values())
+        checked.run_until(lambda: checked.event_machines("lost", "left"))
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS + 1)
+        checked.run_until(lambda: not psutil.pid_exists(pid))
+        lost = checked.event_machines("lost", "left")
+        assert checked.event_machines("joined")[-1:] == lost  # the successor has its number
+        checked.run_until(lambda: len(client.scheduler_info()["workers"]) == WORKERS)
+        checked.run_until(
+            lambda: sorted(machine_processes().values()) == sorted(worker_pids(client).values())
         )
 
 
 def test_a_killed_machine_is_restarted(open_operator, conn, client):
     with open_operator(accept=conn) as checked, machines(client, conn):
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS)
         os.kill(checked.operator.pids[1], signal.SIGKILL)
-        checked.until(lambda: checked.machines("lost"))
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
+        checked.run_until(lambda: checked.event_machines("lost"))
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS + 1)
 
 
-def test_the_client_warns_why_machines_do_not_start(open_operator, conn, client):
+def test_a_warning_of_the_client_explains_why_machines_do_not_start(open_operator, conn, client):
     with (
         open_operator(accept=conn),
         pytest.warns(UserWarning, match="device mps: .* not started again") as caught,
@@ -107,58 +107,58 @@ def test_the_client_warns_why_machines_do_not_start(open_operator, conn, client)
         wait_until(lambda: len(caught) > 0)
 
 
-def test_the_machine_of_a_retired_worker_leaves(open_operator, conn, own_client, machine_processes):
-    with open_operator(accept=conn) as checked, machines(own_client, conn):
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
-        own_client.retire_workers([next(iter(workers(own_client)))])
-        checked.until(lambda: checked.machines("left"))
-        assert not checked.machines("lost")
-        checked.until(lambda: len(machine_processes()) == WORKERS - 1)
+def test_the_machine_of_a_retired_worker_leaves(open_operator, conn, new_client, machine_processes):
+    with open_operator(accept=conn) as checked, machines(new_client, conn):
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS)
+        new_client.retire_workers([next(iter(worker_pids(new_client)))])
+        checked.run_until(lambda: checked.event_machines("left"))
+        assert not checked.event_machines("lost")
+        checked.run_until(lambda: len(machine_processes()) == WORKERS - 1)
 
 
-def test_a_pool_keeps_its_size(open_operator, conn, own_client):
+def test_a_pool_keeps_its_size(open_operator, conn, new_client):
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 s"}),
         open_operator(accept=conn) as checked,
-        machines(own_client, conn, keep=WORKERS + 1),
+        machines(new_client, conn, keep=WORKERS + 1),
     ):
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 1)
-        own_client.retire_workers([next(iter(workers(own_client)))])
-        checked.until(lambda: checked.machines("left"))
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS + 2)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS + 1)
+        new_client.retire_workers([next(iter(worker_pids(new_client)))])
+        checked.run_until(lambda: checked.event_machines("left"))
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS + 2)
 
 
 def test_an_operator_starts_and_ends_machines_of_a_client(open_operator, client, machine_processes):
     with open_operator(engine=client) as checked:
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS)
     wait_until(lambda: not machine_processes())
     with open_operator(engine=pool(client, per_worker=2), local=1) as checked:
-        checked.until(
+        checked.run_until(
             lambda: {n for r in checked.recorder.records[-1:] for n in r.available} == {1, 2, 3, 4}
         )
 
 
 def test_machines_wait_at_an_address_for_the_run(open_operator, client, monkeypatch):
     monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{find_free_port()}"
     with machines(client, address, join={"retry": 200}), open_operator(listen=address) as checked:
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS)
 
 
 def test_a_client_may_be_closed_before_its_operator(open_operator, cluster, machine_processes):
     client = Client(cluster)
     with open_operator(engine=client) as checked:
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS)
         client.close()
     wait_until(lambda: not machine_processes())
 
 
 def test_the_keys_are_in_no_log_page_or_environment(open_operator, conn, cluster, client, capfd):
     with open_operator(accept=conn) as checked, machines(client, conn):
-        checked.until(lambda: len(checked.machines("joined")) == WORKERS)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == WORKERS)
         file = read_connection_file(conn)
-        own = psutil.Process()
-        shown = [
+        this_process = psutil.Process()
+        outputs = [
             client.get_worker_logs(),
             client.get_worker_logs(nanny=True),
             client.get_scheduler_logs(),
@@ -169,14 +169,14 @@ def test_the_keys_are_in_no_log_page_or_environment(open_operator, conn, cluster
                 lambda dask_scheduler: str(dask_scheduler.worker_plugins.keys())
             ),
         ]
-        texts = [repr(each).encode() for each in shown]
-        assert any(b"cec_mpi-" in text for text in texts)  # the plugin's name
-        for process in (own, *own.children(recursive=True)):
+        texts = [repr(output).encode() for output in outputs]
+        assert any(b"cec_mpi-" in text for text in texts)  # the name of the plugin
+        for process in (this_process, *this_process.children(recursive=True)):
             directory = Path(f"/proc/{process.pid}")
             texts += [(directory / name).read_bytes() for name in ("cmdline", "environ")]
         site = cluster.dashboard_link.removesuffix("/status")
         pages = ["info/main/workers.html", "info/main/logs.html", "json/identity.json", "metrics"]
-        pages += [f"info/logs/{quote(worker, safe='')}.html" for worker in workers(client)]
+        pages += [f"info/logs/{quote(worker, safe='')}.html" for worker in worker_pids(client)]
         texts += [urlopen(f"{site}/{page}").read() for page in pages]
     texts += [text.encode() for text in capfd.readouterr()]
     keys = file.server_key, file.secret_key, file.public_key
@@ -221,7 +221,7 @@ def test_only_a_cluster_can_be_scaled(open_operator, conn, worker):
 
 
 @pytest.mark.parametrize("kind", ["number", "address", "cluster", "class"])
-def test_another_object_is_not_an_engine(store, no_launcher, worker, kind):
+def test_other_objects_are_refused_as_engines(store, no_launcher, worker, kind):
     address, cluster = worker.scheduler.address, worker.cluster
     engine = {"number": 3, "address": address, "cluster": cluster, "class": Client}[kind]
     with pytest.raises(InputError, match="expected a Client"):
@@ -235,7 +235,7 @@ def test_a_closed_client_is_refused(store, no_launcher, worker):
         cec_mpi.open_operator(store.path, engine=client)
 
 
-def test_devices_of_an_engine_are_options_of_its_pool(store, no_launcher, worker):
+def test_a_device_of_an_engine_must_be_an_option_of_its_pool(store, no_launcher, worker):
     with pytest.raises(InputError, match=r"device: .* expected join=\{'device'"):
         cec_mpi.open_operator(store.path, engine=worker, device="cuda")
 

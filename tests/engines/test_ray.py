@@ -1,4 +1,4 @@
-"""Machines in tasks of a real Ray on this computer."""
+"""Machines in tasks of a real Ray cluster on this computer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if find_spec("ray"):
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("ray")]
 
 SETTINGS = {
-    "RAY_AUTH_MODE": "disabled",  # otherwise it writes a token into the home directory
+    "RAY_AUTH_MODE": "disabled",  # otherwise Ray writes a token into the home directory
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -32,7 +32,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def session():
-    """A Ray of four CPUs; the directory of its logs."""
+    """Start Ray with four CPUs; yield the directory of its logs."""
     directory = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # Ray's sockets need short names
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTINGS.items():
@@ -51,56 +51,56 @@ def session():
 def test_a_killed_worker_is_restarted(open_operator, session, conn, machine_processes):
     with open_operator(accept=conn) as checked:
         with machines(3, conn):
-            checked.until(lambda: len(checked.machines("joined")) == 3)
+            checked.run_until(lambda: len(checked.event_machines("joined")) == 3)
             pid = checked.operator.pids[1]
             os.kill(machine_processes()[pid], signal.SIGKILL)  # the worker process
-            checked.until(lambda: len(checked.machines("joined")) == 4)
-            assert checked.machines("joined")[-1:] == checked.machines("lost", "left")
-            checked.until(lambda: not psutil.pid_exists(pid))
+            checked.run_until(lambda: len(checked.event_machines("joined")) == 4)
+            assert checked.event_machines("joined")[-1:] == checked.event_machines("lost", "left")
+            checked.run_until(lambda: not psutil.pid_exists(pid))
             assert len(machine_processes()) == 3
         assert not machine_processes()
 
 
-def test_tasks_have_options_of_ray_and_host_several_machines(
+def test_tasks_take_options_of_ray_and_host_several_machines(
     open_operator, session, conn, machine_processes
 ):
     with open_operator(accept=conn) as checked, machines(3, conn, per_task=2, num_cpus=2):
-        checked.until(lambda: len(checked.machines("joined")) == 4)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 4)
         assert len(machine_processes()) == 2  # the third one waits for two CPUs
 
 
 @pytest.mark.parametrize("lost", ["machine", "worker"])
 def test_a_pool_keeps_its_size(open_operator, session, conn, machine_processes, lost):
     with open_operator(accept=conn) as checked, machines(3, conn, keep=3):
-        checked.until(lambda: len(checked.machines("joined")) == 3)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 3)
         pid = checked.operator.pids[1]
         if lost == "machine":
-            os.kill(pid, signal.SIGTERM)  # as at a notice of preemption
+            os.kill(pid, signal.SIGTERM)  # like a notice of preemption
         else:
             os.kill(machine_processes()[pid], signal.SIGKILL)
-        checked.until(lambda: len(checked.machines("joined")) == 4)
-        checked.until(lambda: len(machine_processes()) == 3)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 4)
+        checked.run_until(lambda: len(machine_processes()) == 3)
 
 
 def test_a_pool_may_have_ended_before_it_is_closed(open_operator, session, conn, machine_processes):
     with open_operator(accept=conn) as checked:
-        started = machines(2, conn, keep=2)
-        checked.until(lambda: len(checked.machines("joined")) == 2)
+        pool_of_two = machines(2, conn, keep=2)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 2)
     wait_until(lambda: not machine_processes())
     time.sleep(1.0)  # the pool notices that its tasks have ended
     assert not machine_processes()
-    started.close()
+    pool_of_two.close()
 
 
 def test_an_operator_starts_and_ends_machines_of_a_pool(open_operator, session, machine_processes):
     with open_operator(engine=pool(3)) as checked:
-        checked.until(lambda: len(checked.machines("joined")) == 3)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 3)
     assert not machine_processes()
 
 
 def test_the_keys_are_in_no_log_command_line_or_environment(open_operator, session, conn, capfd):
     with open_operator(accept=conn) as checked, machines(3, conn):
-        checked.until(lambda: len(checked.machines("joined")) == 3)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 3)
         file = read_connection_file(conn)
         texts = [
             (Path(f"/proc/{process.pid}") / name).read_bytes()
@@ -108,9 +108,9 @@ def test_the_keys_are_in_no_log_command_line_or_environment(open_operator, sessi
             for name in ("cmdline", "environ")
         ]
     files = [path for path in session.rglob("*") if path.is_file()]
-    found = [path.read_bytes() for path in files]
-    assert any(b"task_name:cec_mpi machine" in text for text in found)  # in the log of a worker
-    texts += found
+    logs = [path.read_bytes() for path in files]
+    assert any(b"task_name:cec_mpi machine" in text for text in logs)  # in the log of a worker
+    texts += logs
     texts += [text.encode() for text in capfd.readouterr()]
     keys = file.server_key, file.secret_key, file.public_key
     assert not [key for key in keys for text in texts if key in text]

@@ -10,14 +10,14 @@ from helpers.waiting import wait_until
 pytestmark = pytest.mark.any_mpi
 
 
-def test_missing_tasks_are_started_until_the_end():
+def test_missing_tasks_are_started_until_the_block_ends():
     missing, started = [2, 0, 1], []
     with replace_lost("tasks", 3, lambda: missing.pop(0) if missing else 0, started.append):
         wait_until(lambda: not missing and len(started) == 2)
     assert started == [2, 1]
 
 
-def test_tasks_that_always_end_are_not_started_forever(capsys):
+def test_tasks_that_keep_ending_are_not_started_forever(capsys):
     started = []
     with replace_lost("tasks", 2, lambda: 2, started.append):
         note = "10 tasks were started within 600 s to keep 2: no more are started"

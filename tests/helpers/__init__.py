@@ -1,4 +1,4 @@
-"""What tests share with each other and with scripts; no test imports a script."""
+"""Code that tests and scripts share; no test imports a script."""
 
 from __future__ import annotations
 

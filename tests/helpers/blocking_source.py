@@ -34,7 +34,7 @@ class BlockingSource:
         os.mkfifo(self._last)
 
     def await_reader(self) -> int:
-        """Wait until a process reads the last rows; return the pipe to it."""
+        """Wait until a process reads the last rows; return the pipe from which it reads."""
 
         def open_pipe() -> int | None:
             with suppress(OSError):  # no process reads

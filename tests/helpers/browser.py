@@ -1,4 +1,4 @@
-"""A browser without a window: what its pages load and report."""
+"""A headless browser, and the requests and console messages of its pages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from helpers.waiting import LIMIT
 
 @contextmanager
 def start_driver() -> Iterator[Any]:
-    """Start a browser; yield its driver of Selenium."""
+    """Start a browser; yield its Selenium driver."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(word)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
     driver.set_page_load_timeout(LIMIT)
@@ -39,11 +39,11 @@ class Browser:
         from selenium.webdriver.support.ui import WebDriverWait
 
         self.driver = driver
-        gone = [JavascriptException]  # raised while a page is unloaded
-        self._wait = WebDriverWait(driver, LIMIT, poll_frequency=0.02, ignored_exceptions=gone)
+        ignored = [JavascriptException]  # raised while a page is unloaded
+        self._wait = WebDriverWait(driver, LIMIT, poll_frequency=0.02, ignored_exceptions=ignored)
 
     def load(self, address: str, *, width: int = 1200, dark: bool = False) -> None:
-        """Begin to load a page."""
+        """Start to load a page."""
         self.set_width(width)
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.cdp("Emulation.setEmulatedMedia", features=[feature])
@@ -56,19 +56,19 @@ class Browser:
     def cdp(self, command: str, **options: Any) -> Any:
         return self.driver.execute_cdp_cmd(command, options)
 
-    def run(self, script: str, *words: Any) -> Any:
-        return self.driver.execute_script(script, *words)
+    def run(self, script: str, *args: Any) -> Any:
+        return self.driver.execute_script(script, *args)
 
     def until(self, condition: Callable[[], Any]) -> Any:
         return self._wait.until(lambda _: condition())
 
-    def logged(self, *ignored_levels: str) -> list[str]:
-        """Return the messages in the console since the last call."""
+    def read_console(self, *ignored_levels: str) -> list[str]:
+        """Return the console messages since the last call."""
         entries = self.driver.get_log("browser")
         return [entry["message"] for entry in entries if entry["level"] not in ignored_levels]
 
-    def requested(self) -> set[str]:
-        """Return the addresses that were requested since the last call."""
+    def read_requests(self) -> set[str]:
+        """Return the URLs that were requested since the last call."""
         entries = self.driver.get_log("performance")
         messages = [json.loads(entry["message"])["message"] for entry in entries]
         return {

@@ -1,4 +1,4 @@
-"""A Byzantine machine: it joins a run with a false hello, and sends false answers."""
+"""A Byzantine machine, which joins a run with a false hello and sends false answers."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ FalseAnswer = Callable[[np.random.Generator, np.ndarray, np.ndarray], Iterator[M
 NUMBERS = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-300, 1e300, 2.0**62)
 
 
-def answer(report: np.ndarray, values: np.ndarray) -> Message:
-    """Return the message of an answer."""
+def pack_answer(report: np.ndarray, values: np.ndarray) -> Message:
+    """Return an answer as a message."""
     return ANSWER, report.tobytes() + values.tobytes()
 
 
 def wrong_values(random, report, values):
-    chosen = random.random(values.size) < random.choice([0.01, 0.5, 1.0])
-    values[chosen | (np.arange(values.size) == 0)] += random.choice([1e-3, 1.0, 1e6, 1e150])
-    yield answer(report, values)
+    is_wrong = random.random(values.size) < random.choice([0.01, 0.5, 1.0])
+    values[is_wrong | (np.arange(values.size) == 0)] += random.choice([1e-3, 1.0, 1e6, 1e150])
+    yield pack_answer(report, values)
 
 
 def wrong_rows(random, report, values):
-    yield answer(report, np.roll(values, 1 + random.integers(values.size)) + 1e-3)
+    yield pack_answer(report, np.roll(values, 1 + random.integers(values.size)) + 1e-3)
 
 
-def values_that_are_not_finite(random, report, values):
+def nonfinite_values(random, report, values):
     values[random.integers(values.size)] = random.choice(NUMBERS[:3])
-    yield answer(report, values)
+    yield pack_answer(report, values)
 
 
 def wrong_length(random, report, values):
     size = int(random.choice([0, 1, values.size - 1, values.size + 1, 10 * values.size]))
-    yield answer(report, np.resize(values, size))
+    yield pack_answer(report, np.resize(values, size))
 
 
 def truncated_report(random, report, values):
@@ -68,18 +68,18 @@ def truncated_report(random, report, values):
 
 def wrong_machine(random, report, values):
     report[0] = random.choice([0, 1, 7, -1, *NUMBERS])
-    yield answer(report, values)
+    yield pack_answer(report, values)
 
 
 def impossible_report(random, report, values):
     report[1:] = random.choice(NUMBERS, report.size - 1)
-    yield answer(report, values)
+    yield pack_answer(report, values)
 
 
 def repeated_answer(random, report, values):
-    yield answer(report, values)
+    yield pack_answer(report, values)
     for _ in range(random.integers(1, 20)):
-        yield answer(report, values + 1.0)
+        yield pack_answer(report, values + 1.0)
 
 
 def flood_of_invalid_messages(random, report, values):
@@ -87,7 +87,7 @@ def flood_of_invalid_messages(random, report, values):
         yield STATUS, content
     for number in range(int(random.choice([50, 2000]))):
         yield [(STATUS, pack("x")), (ANSWER, b"1"), (b"?", b"?"), (LEAVE, b"")][number % 4]
-    yield answer(report, values)
+    yield pack_answer(report, values)
 
 
 def huge_frame(random, report, values):
@@ -101,7 +101,7 @@ def no_answer(random, report, values):
 FALSE_ANSWERS: tuple[FalseAnswer, ...] = (
     wrong_values,
     wrong_rows,
-    values_that_are_not_finite,
+    nonfinite_values,
     wrong_length,
     truncated_report,
     wrong_machine,
@@ -113,8 +113,8 @@ FALSE_ANSWERS: tuple[FalseAnswer, ...] = (
 )
 
 
-def hello(random: np.random.Generator) -> bytes:
-    """Return a hello message, half of the time with wrong fields."""
+def make_hello(random: np.random.Generator) -> bytes:
+    """Return a hello message, which has wrong fields half of the time."""
     process = replace(detect_process(), pid=int(random.integers(1, 1 << 20)))
     fields = asdict(Hello(package_fingerprint(), process))
     if random.random() < 0.5:
@@ -128,14 +128,14 @@ def hello(random: np.random.Generator) -> bytes:
     return pack(fields)
 
 
-def open_report(random: np.random.Generator) -> OpenReport:
-    """Return a false report that a shard, or none, was opened."""
+def make_open_report(random: np.random.Generator) -> OpenReport:
+    """Return a false report of an opened shard, or of none."""
     rate = float(random.choice(NUMBERS))
     return OpenReport(shard_path=str(random.choice(["file", "file", ""])), rate=rate)
 
 
 class ByzantineMachine(threading.Thread):
-    """A machine that joins a run and answers each job falsely.
+    """A machine that joins a run and sends a false answer to each job.
 
     Parameters
     ----------
@@ -157,27 +157,27 @@ class ByzantineMachine(threading.Thread):
         self._opening: Opening | None = None
         self._machine = 0
         self.jobs = 0
-        self._must_leave = threading.Event()
+        self._should_stop = threading.Event()
 
     def run(self) -> None:
-        self._connection.send(HELLO, hello(self._random))
+        self._connection.send(HELLO, make_hello(self._random))
         with suppress(CecError):  # it is excluded or disconnected
-            while not self._must_leave.is_set():
+            while not self._should_stop.is_set():
                 message = self._connection.receive(0.05)
                 if message is not None and message[0] == ORDER:
-                    self._obey(*message[1:])
+                    self._handle_order(*message[1:])
         self._connection.close()
 
-    def end(self) -> None:
-        self._must_leave.set()
+    def stop(self) -> None:
+        self._should_stop.set()
         self.join()
 
-    def _obey(self, header: Any, *frames: Any) -> None:
+    def _handle_order(self, header: Any, *frames: Any) -> None:
         order, job, operand = unpack_order(np.frombuffer(header, np.int64))
         if order.kind == OrderKind.OPEN:
             self._opening = unpack_fields(b"".join(frames), Opening)
             self._machine = order.machine_or_count
-            self._connection.send(STATUS, pack(open_report(self._random)))
+            self._connection.send(STATUS, pack(make_open_report(self._random)))
         elif job is not None:
             self.jobs += 1
             values = self._correct_values(job, operand, frames)

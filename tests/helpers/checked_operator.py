@@ -12,24 +12,24 @@ from helpers.waiting import wait_until
 
 
 class CheckedOperator:
-    """An operator whose machines come and go, and its recorder."""
+    """An operator whose machines join and leave, with its recorder."""
 
     def __init__(self, operator, X, recorder):
         self.operator, self.X, self.recorder = operator, X, recorder
         self.random = np.random.default_rng(5)
 
     def step(self):
-        """Compare products of random vectors with X and its adjoint."""
+        """Check the products of X and its adjoint with random vectors."""
         rows, columns = self.X.shape
         w, v = self.random.standard_normal(columns), self.random.standard_normal(rows)
         np.testing.assert_allclose(self.operator @ w, self.X @ w, atol=1e-10)
         np.testing.assert_allclose(self.operator.rmatvec(v), self.X.T @ v, atol=1e-10)
 
-    def until(self, condition):
-        """Make steps until a condition is true."""
+    def run_until(self, condition):
+        """Make steps until a condition holds."""
         wait_until(lambda: condition() or self.step(), describe=lambda: self.recorder.all_events)
 
-    def machines(self, *kinds):
+    def event_machines(self, *kinds):
         """Return the machines of all events of these kinds."""
         events = self.recorder.all_events
         return [event[kind] for event in events for kind in kinds if kind in event]

@@ -1,7 +1,7 @@
-"""Commands as a user starts them, with a time limit, and the processes that survive them.
+"""Run commands as a user does, with a time limit, and kill the processes that survive them.
 
-All processes of a command have a mark in their environment, which identifies survivors even if
-their parents have changed.
+A mark in the environment of all processes of a command identifies survivors even if their parents
+have changed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from helpers import mpi_at_hand
 from helpers.waiting import END_LIMIT, LIMIT
 
 _MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
-_DID_NOT_START = 213
+_START_FAILED = 213
 _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
 # Messages that Open MPI's mpirun sometimes prints while it ends ranks.
 _NOISE = re.compile(
     r"^(\[warn\] Epoll |\[\S+:\d+\] (PMIX ERROR|pmix_ptl_base): ).*\n?", re.MULTILINE
 )
-# The end of a job as Open MPI's mpirun reports it.
-_ENDED = re.compile(
+# How Open MPI's mpirun reports the end of a job.
+_JOB_END = re.compile(
     r"^ +(?:Exit code: +|Errorcode: )(\d+)$|exited on\s+signal (\d+) ", re.MULTILINE
 )
 
 
 @dataclass
 class RunningCommand:
-    """A command that runs."""
+    """A command that has been started."""
 
     process: subprocess.Popen[str]
     mark: str
@@ -51,16 +51,16 @@ class RunningCommand:
         for directory in Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (directory / "environ").read_bytes():
-                    words = (directory / "cmdline").read_bytes().split(b"\0")
-                    command_lines[int(directory.name)] = b" ".join(words).decode(errors="replace")
-            except OSError:  # it has ended, or is not ours
+                    args = (directory / "cmdline").read_bytes().split(b"\0")
+                    command_lines[int(directory.name)] = b" ".join(args).decode(errors="replace")
+            except OSError:  # it has ended, or belongs to another user
                 continue
         return command_lines
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The result of a command: `returncode` is None if it exceeded its time limit."""
+    """The result of a command; `returncode` is None if the command exceeded its time limit."""
 
     returncode: int | None
     stdout: str
@@ -74,7 +74,7 @@ class CommandResult:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return the environment of a command: without a launcher, and for ranks on one computer."""
+    """Return an environment without variables of a launcher, for ranks on one computer."""
     inherited = remove_launcher_variables(os.environ)
     scripts = str(Path(sys.executable).parent)  # cec-mpi, and mpirun of an MPI wheel
     path = os.pathsep.join([scripts, inherited.get("PATH", os.defpath)])
@@ -95,17 +95,17 @@ def start(
 ) -> RunningCommand:
     """Start a command; `options` are those of `subprocess.Popen`.
 
-    The command ``mpirun`` becomes that of the MPI of this Python.
+    ``mpirun`` stands for the mpirun of this Python's MPI.
     """
     first, *rest = (str(word) for word in command)
-    words = [(first == "mpirun" and mpirun()) or first, *rest]
+    args = [(first == "mpirun" and mpirun()) or first, *rest]
     mark = uuid.uuid4().hex
     scratch = Path(tempfile.mkdtemp(prefix="cec-launch-"))
-    added = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
+    extra = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
-        words,
-        env=environment(**added, **(variables or {})),
+        args,
+        env=environment(**extra, **(variables or {})),
         cwd=cwd,
         text=True,
         start_new_session=True,
@@ -115,7 +115,7 @@ def start(
 
 
 def job_exit_code(returncode: int, stderr: str) -> int:
-    """Return the exit code of a command, or that of the job that it has reported.
+    """Return the exit code of a command; if mpirun crashed, that of the job that it reported.
 
     Open MPI 5.0's mpirun sometimes crashes in PMIx_server_finalize after it has reported the end of
     the job, if a rank aborted while others were in MPI_Finalize: in 6 of 24 jobs of mpi4py.
@@ -126,16 +126,16 @@ def job_exit_code(returncode: int, stderr: str) -> int:
 
 
 def reported_exit_code(stderr: str) -> int | None:
-    """Return the exit code of a job in the output of Open MPI's mpirun, or None."""
-    ended = _ENDED.search(stderr)
-    if not ended:
+    """Return the exit code of the job that Open MPI's mpirun reported, or None."""
+    match = _JOB_END.search(stderr)
+    if not match:
         return None
-    code, number = ended.groups()
-    return int(code) if code else 128 + int(number)
+    code, signal_number = match.groups()
+    return int(code) if code else 128 + int(signal_number)
 
 
 def finish(command: RunningCommand, limit: float = LIMIT) -> CommandResult:
-    """Wait for the end of a command, and kill it at the time limit.
+    """Wait until a command ends, or kill it at the time limit; return its result.
 
     Open MPI 5.0's mpirun sometimes hangs after it has reported the end of the job and all ranks
     have ended: in 2 of 240 jobs in which a rank aborted.
@@ -146,10 +146,10 @@ def finish(command: RunningCommand, limit: float = LIMIT) -> CommandResult:
         returncode, survivors = job_exit_code(process.returncode, stderr or ""), {}
     except subprocess.TimeoutExpired:
         returncode, survivors = None, command.processes()
-        only_launcher = set(survivors) == {process.pid}
+        is_launcher_alone = set(survivors) == {process.pid}
         _kill(survivors)
         stdout, stderr = process.communicate()
-        if only_launcher:
+        if is_launcher_alone:
             returncode, survivors = reported_exit_code(stderr or ""), {}
     deadline = time.monotonic() + END_LIMIT
     while (remaining := command.processes()) and time.monotonic() < deadline:
@@ -170,29 +170,29 @@ def run_to_end(
 ) -> CommandResult:
     """Start a command and wait for its end.
 
-    About one of a thousand starts of Open MPI's launcher fails on a busy computer, without output
-    and with a certain exit code. Then it is started again.
+    On a busy computer about one in a thousand starts of Open MPI's launcher fails, without output
+    and with a certain exit code. Such a start is repeated once.
     """
-    done = finish(start(command, cwd=cwd, variables=variables), limit)
-    if done.returncode == _DID_NOT_START and not done.stdout and not done.errors:
-        done = finish(start(command, cwd=cwd, variables=variables), limit)
-    return done
+    result = finish(start(command, cwd=cwd, variables=variables), limit)
+    if result.returncode == _START_FAILED and not result.stdout and not result.errors:
+        result = finish(start(command, cwd=cwd, variables=variables), limit)
+    return result
 
 
 def run_cec_mpi(
-    words: Sequence[object], cwd: Path, limit: float, launcher: Sequence[object] = ()
+    args: Sequence[object], cwd: Path, limit: float, launcher: Sequence[object] = ()
 ) -> str:
-    """Run a command of cec-mpi and return its output; exit unless it succeeds in time."""
-    done = run_to_end([*launcher, sys.executable, "-m", "cec_mpi", *words], cwd=cwd, limit=limit)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, words))}: {done.errors}")
-    return done.stdout
+    """Run a command of cec-mpi; return its output, or exit if it fails or exceeds the limit."""
+    result = run_to_end([*launcher, sys.executable, "-m", "cec_mpi", *args], cwd=cwd, limit=limit)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, args))}: {result.errors}")
+    return result.stdout
 
 
 def _kill(processes: dict[int, str]) -> None:
-    for number in processes:
+    for pid in processes:
         try:
-            os.kill(number, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
 

@@ -1,4 +1,4 @@
-"""A fork of this process that kills itself during a call."""
+"""Kill a fork of this process during a call."""
 
 import os
 import signal

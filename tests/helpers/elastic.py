@@ -1,4 +1,4 @@
-"""An elastic master whose machines, in this process, are late, wrong or die as a test requires."""
+"""An elastic master with machines in this process, which are late, wrong or lost on demand."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Clock:
 
 
 class FaultyHub(LocalHub):
-    """Machines with faults.
+    """A hub whose machines have faults.
 
     Attributes
     ----------
     silent, broken, dying : set of int
-        Machines that do not answer, raise an exception, or die when they get a job.
+        Machines that do not answer, raise an exception, or die when they receive a job.
     errors : dict of int to ndarray
-        Errors that are added to the shards of machines.
+        Errors in the shards of machines.
     should_die : callable
-        Returns whether the machine of a job dies when it gets the job.
-    spoil : callable
+        Returns whether the machine of a job dies when it receives the job.
+    corrupt : callable
         Returns a wrong answer to a job in place of the right one.
     """
 
@@ -50,7 +50,7 @@ class FaultyHub(LocalHub):
         self.silent, self.broken, self.dying = set(), set(), set()
         self.errors = {}
         self.should_die = lambda job: False
-        self.spoil = lambda job, values: values
+        self.corrupt = lambda job, values: values
 
     def compute(self, rank, job):
         machine = job.machine
@@ -67,7 +67,7 @@ class FaultyHub(LocalHub):
             job.report_fields = ReportFields(*[np.nan] * ReportFields.size())
         elif machine in self.errors:
             job.pieces[0] += self._error(job).ravel()
-        job.pieces = [self.spoil(job, job.pieces[0])]
+        job.pieces = [self.corrupt(job, job.pieces[0])]
         return True
 
     def last_error(self, machine):
@@ -80,21 +80,21 @@ class FaultyHub(LocalHub):
         return rows @ job.operand.T
 
 
-def _session(hub):
+def _make_session(hub):
     return Session(hub, [detect_process()], ExitStack(), mode=ExecutionMode.ELASTIC)
 
 
 def open_master(path, manifest, recorder, spares=0, **options):
-    """Return a master of a store, and its hub."""
+    """Open a store; return its master and its hub."""
     hub = FaultyHub(spares)
     options = {"speeds": (1.0,) * manifest.code.machines, **options}
-    return _session(hub).open(path, SessionOptions(elastic=True, **options), recorder), hub
+    return _make_session(hub).open(path, SessionOptions(elastic=True, **options), recorder), hub
 
 
 @contextmanager
 def open_in_process(path, *, recorder=None, **options):
     """Open an operator as `cec_mpi.open_operator` does with ``local=N``."""
-    session = _session(FaultyHub(0))
+    session = _make_session(FaultyHub(0))
     master = session.open(path, SessionOptions(elastic=True, **options), recorder or Recorder())
     lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
     yield CodedOperator(lifetime, master.manifest, path)

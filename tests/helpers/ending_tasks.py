@@ -1,4 +1,4 @@
-"""Tasks of a user that exit, raise, or leave processes and threads behind."""
+"""Tasks of a user that exit, raise, fork, or leave a thread behind."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 def result(X):
     return {"sum": float((X @ np.ones(12)).sum())}
 
-def exits(X):
+def calls_sys_exit(X):
     result(X)
     sys.exit(3)
 
-def leaves(X):
+def calls_os_exit(X):
     result(X)
     os._exit(3)
 
@@ -21,10 +21,10 @@ def raises(X):
     result(X)
     raise KeyError("of the task")
 
-def fork(leave):
+def fork(run_child):
     child = os.fork()
     if not child:
-        leave()
+        run_child()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 def fail():
@@ -37,15 +37,15 @@ def forks(X):
     assert fork(fail) == 1
     return result(X)
 
-def thread_that_outlives_it(X):
+def leaves_a_thread(X):
     threading.Thread(target=time.sleep, args=(3600,)).start()
     return result(X)
 """
-# The exit code of the run of each task, and a part of what it prints to standard error.
+# The exit code of a run of each task, and a part of its standard error.
 OUTCOMES = {
-    "exits": (2, "task my_tasks:exits called sys.exit(3)"),
-    "leaves": (3, ""),
+    "calls_sys_exit": (2, "task my_tasks:calls_sys_exit called sys.exit(3)"),
+    "calls_os_exit": (3, ""),
     "raises": (1, "KeyError: 'of the task'"),
     "forks": (0, "of the child"),
-    "thread_that_outlives_it": (0, ""),
+    "leaves_a_thread": (0, ""),
 }

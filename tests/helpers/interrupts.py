@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen line of the package, or where Python runs handlers of signals."""
+"""Raise KeyboardInterrupt at a chosen line, or where Python runs signal handlers."""
 
 import dis
 import inspect
@@ -55,9 +55,9 @@ def interrupt_at_line(
 
 
 def interrupt_between_calls(index: int, cls: type, function: Callable[[], object]) -> bool:
-    """Call a function and raise KeyboardInterrupt where Python runs handlers of signals.
+    """Call a function and raise KeyboardInterrupt where Python runs signal handlers.
 
-    Python runs them when a function begins or returns, and at the end of an iteration.
+    Python runs signal handlers when a function begins or returns, and at the end of an iteration.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Jobs of the Slurm cluster, submitted as by a user."""
+"""Slurm jobs, submitted as a user submits them."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _END_STATES = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREE
 
 @dataclass(frozen=True)
 class SlurmClient:
-    """The commands of Slurm, run in a directory from which jobs are submitted."""
+    """A client that runs Slurm's commands in one directory, from which it submits jobs."""
 
     variables: dict[str, str]
     directory: Path
 
-    def run(self, *words: object, limit: float = LIMIT) -> str:
+    def run(self, *args: object, limit: float = LIMIT) -> str:
         """Run a command that must succeed; return its output."""
-        done = self._attempt(words, limit)
-        assert done.returncode == 0, f"{done}"
-        return done.stdout
+        result = self._attempt(args, limit)
+        assert result.returncode == 0, f"{result}"
+        return result.stdout
 
-    def query(self, *words: object) -> str:
-        """Return the output of a query of Slurm; repeat it while the controller is busy."""
+    def query(self, *args: object) -> str:
+        """Return the output of a query; repeat the query while the controller is busy."""
 
         def attempt() -> subprocess.CompletedProcess[str] | None:
-            done = self._attempt(words, LIMIT)
-            return None if done.returncode else done
+            result = self._attempt(args, LIMIT)
+            return None if result.returncode else result
 
         return wait_until(attempt, pause=0.5).stdout
 
-    def _attempt(self, words: Sequence[object], limit: float) -> subprocess.CompletedProcess[str]:
+    def _attempt(self, args: Sequence[object], limit: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(word) for word in words],
+            [str(word) for word in args],
             cwd=self.directory,
             env=environment(**self.variables),
             capture_output=True,
@@ -53,19 +53,19 @@ class SlurmClient:
         )
 
     def jobs(self) -> str:
-        """Return all jobs, one a line."""
+        """Return all jobs, one per line."""
         return self.query("squeue", "--noheader")
 
     def cancel_jobs(self) -> None:
-        """End all jobs of this user."""
+        """Cancel all jobs of this user."""
         self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
 
     def resume_jobs(self) -> None:
-        """Start all requeued jobs soon, which Slurm would delay by two minutes.
+        """Start all requeued jobs soon; Slurm would wait for two minutes.
 
-        Call it again after some seconds: a node that has failed may delay them once more. If a
-        node returns while it still ends a job, Slurm holds that job and drains the node, even if
-        another job runs on it.
+        Call it repeatedly: a node that has failed may delay the jobs once more. If a node returns
+        while it still ends a job, Slurm holds that job and drains the node, even if another job
+        runs on it.
         """
         drained = self.query("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N")
         for node in set(drained.split()):
@@ -78,7 +78,7 @@ class SlurmClient:
                 self._run_if_possible(f"scontrol update JobId={number} StartTime=now+2")
 
     def _run_if_possible(self, command: str) -> None:
-        """Run a command that Slurm refuses if jobs or nodes have changed meanwhile."""
+        """Run a command, and ignore its failure if jobs or nodes have changed meanwhile."""
         self.run("bash", "-c", f"{command} || true")
 
     @contextmanager
@@ -88,21 +88,21 @@ class SlurmClient:
         try:
             yield
         finally:
-            wait_until(lambda: self._is_back(node), pause=0.1)
+            wait_until(lambda: self._resume_node(node), pause=0.1)
 
-    def _is_back(self, node: str) -> bool:
+    def _resume_node(self, node: str) -> bool:
         """Resume a node; return whether it is idle."""
         self._run_if_possible(f"scontrol update NodeName={node} State=RESUME")
-        words = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
-        return self.query("sinfo", *words).strip() == "idle"
+        args = ("--noheader", f"--nodes={node}", "--partition=low", "--format=%t")
+        return self.query("sinfo", *args).strip() == "idle"
 
-    def submit(self, script: Path, *words: object, options: str = "") -> Job:
-        """Submit a batch script with its arguments, and more options of sbatch."""
-        number = self.run("sbatch", "--parsable", *f"{SPREAD} {options}".split(), script, *words)
+    def submit(self, script: Path, *args: object, options: str = "") -> Job:
+        """Submit a batch script with its arguments and additional options of sbatch."""
+        number = self.run("sbatch", "--parsable", *f"{SPREAD} {options}".split(), script, *args)
         return Job(self, number.strip())
 
     def write_script(self, line: str) -> Path:
-        """Write the batch script of a ``cec-mpi slurm`` with these words."""
+        """Write the batch script that ``cec-mpi slurm`` prints for a command line."""
         path = self.directory / "job.sbatch"
         path.write_text(self.run("cec-mpi", "slurm", *shlex.split(line)))
         return path
@@ -110,13 +110,13 @@ class SlurmClient:
 
 @dataclass(frozen=True)
 class Job:
-    """A job that was submitted."""
+    """A submitted job."""
 
     slurm: SlurmClient
     number: str
 
     def field(self, name: str) -> str:
-        """Return a field of ``scontrol show job``."""
+        """Return a field of the output of ``scontrol show job``."""
         text = self.slurm.query("scontrol", "show", "job", "--oneliner", self.number)
         return re.search(rf"(?:^| ){name}=(.*?)(?: \w+[:\w/]*=|$)", text, re.MULTILINE)[1]
 
@@ -127,27 +127,27 @@ class Job:
         )
 
     def wait(self, *states: str) -> str:
-        """Wait until the job is in one of these states, or by default until it is over."""
+        """Wait until the job is in one of these states, by default a final one."""
         wanted = states or _END_STATES
         return wait_until(
             lambda: (state := self.field("JobState")) in wanted and state,
-            describe=lambda: f"{self.field('JobState')}, no {wanted}: {self.output()}",
+            describe=lambda: f"{self.field('JobState')}, expected {wanted}: {self.output()}",
             pause=0.2,
         )
 
     def wait_for_steps(self, out: Path, steps: int) -> None:
-        """Wait until the run of the job has made this number of steps."""
+        """Wait until the run has recorded this number of steps."""
 
-        def are_made() -> bool:
+        def has_steps() -> bool:
             assert self.field("JobState") not in _END_STATES, self.output()
             return count_steps(out) >= steps
 
-        wait_until(are_made, describe=self.output, pause=0.2)
+        wait_until(has_steps, describe=self.output, pause=0.2)
 
     def resume(self) -> None:
-        """Start a requeued job soon, which Slurm would delay by two minutes.
+        """Start a requeued job soon; Slurm would wait for two minutes.
 
-        A node cannot restart a job within the second in which it has ended it.
+        A node cannot restart a job within the second in which the job has ended.
         """
         self.wait("PENDING")
         self.slurm.run("scontrol", "update", f"JobId={self.number}", "StartTime=now+3")

@@ -1,8 +1,8 @@
-"""A program without MPI that kills one of its processes: what they detect, and who survives.
+"""A program without MPI that kills one of its processes, to see whether the others survive.
 
     mpirun -n 3 python tests/helpers/kill_one_process.py DIR SECONDS
 
-Each process writes DIR/N.json when it starts. Then process 1 kills itself, and each of the others
+Each process writes DIR/N.json when it starts. Then process 1 kills itself, and each other process
 writes DIR/N.survived after SECONDS.
 """
 
@@ -23,13 +23,13 @@ PROCESSES = 3
 
 
 def program_command(directory: Path, seconds: float) -> list[object]:
-    """Return the command of the program, for a launcher."""
+    """Return the command that a launcher starts."""
     directory.mkdir(exist_ok=True)
     return [sys.executable, Path(__file__).resolve(), directory, seconds]
 
 
-def detections(directory: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return what each process detected, and the number of survivors."""
+def read_results(directory: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return what each process has detected, and the number of survivors."""
     detected = [json.loads((directory / f"{n}.json").read_text()) for n in range(PROCESSES)]
     return detected, len(list(directory.glob("*.survived")))
 

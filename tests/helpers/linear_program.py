@@ -1,4 +1,4 @@
-"""The least makespan of work that only some machines can do, by HiGHS."""
+"""Compute with HiGHS the least makespan of work that only some machines can do."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def min_makespan(costs, holders, speeds, overheads=None, copies=1):
         Machines of each group, counted from 0.
     speeds : (N,) ndarray of float
     overheads : (N,) ndarray of float, optional
-        Cost of taking part, for few machines: all subsets of machines are tried.
+        Cost of each machine that takes part. All subsets are tried, so N must be small.
     copies : int
-        Machines that do each group of work.
+        Number of machines that do each group of work.
     """
     machines = range(len(speeds))
     overheads = np.zeros(len(speeds)) if overheads is None else overheads
-    choices = [machines]
+    subsets = [machines]
     if overheads.any():
-        choices = [subset for n in machines for subset in combinations(machines, n + 1)]
+        subsets = [subset for n in machines for subset in combinations(machines, n + 1)]
     return min(
-        _min_makespan_of(np.asarray(costs), holders, speeds, overheads, copies, choice)
-        for choice in choices
+        _min_makespan_on(np.asarray(costs), holders, speeds, overheads, copies, subset)
+        for subset in subsets
     )
 
 
-def _min_makespan_of(costs, holders, speeds, overheads, copies, taking_part):
-    """Variables are what each machine does of each group that it can do, and the time."""
+def _min_makespan_on(costs, holders, speeds, overheads, copies, participants):
+    """Solve for the work of each machine on each group that it can do, and the makespan."""
     sizes = [len(group) for group in holders]
     group = np.repeat(np.arange(len(sizes)), sizes)
     machine = np.fromiter(chain.from_iterable(holders), int)
-    takes_part = np.isin(machine, taking_part)
-    group, machine = group[takes_part], machine[takes_part]
+    is_used = np.isin(machine, participants)
+    group, machine = group[is_used], machine[is_used]
     used, row = np.unique(machine, return_inverse=True)
     ones, pairs, width = np.ones(group.size), np.arange(group.size), group.size + 1
     values = np.concatenate([ones, -speeds[used]])

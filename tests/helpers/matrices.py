@@ -1,4 +1,4 @@
-"""The contents of files of matrices, as encode reads them."""
+"""Read files of matrices as encode does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cec_mpi.encoding.sources import Matrix, Source, copy_to_file, open_source
 
 
 def read_matrix(path: Any, **options: Any) -> tuple[Matrix, np.ndarray]:
-    """Open a matrix with options of encode; return it and its entries."""
+    """Open a matrix with these options of `encode`; return it and its entries."""
     checked = EncodeOptions(**options).validate()
     matrix = source = open_source(path, checked)
     with ExitStack() as stack:

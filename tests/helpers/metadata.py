@@ -21,7 +21,7 @@ EVENT = {
 }
 
 
-class Metadata:
+class MetadataService:
     """A service whose answers a test can change.
 
     Attributes
@@ -33,7 +33,7 @@ class Metadata:
     events : list
         Events of the notice of Azure.
     overrides : dict of str to (tuple or None)
-        Answers (status, text) to paths with this prefix; None never answers.
+        Answers (status, text) to paths with this prefix; None means no answer.
     tokens : list of str
         Tokens of AWS; only the last one is valid.
     requests : list of str
@@ -99,9 +99,9 @@ class Metadata:
 
 
 @contextmanager
-def serve(service: str) -> Iterator[Metadata]:
-    """Serve metadata at a port of this computer."""
-    metadata = Metadata(service)
+def serve(service: str) -> Iterator[MetadataService]:
+    """Serve metadata on a port of this computer."""
+    metadata = MetadataService(service)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

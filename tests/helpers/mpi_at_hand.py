@@ -2,7 +2,7 @@
 
     python tests/helpers/mpi_at_hand.py library|mpirun
 
-prints name and version of the library, or the command that starts ranks.
+prints the name and version of the library, or the command that starts ranks.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ print(mpi_library().name)
 
 @cache
 def library() -> str:
-    """Return name and version of the MPI library."""
-    done = subprocess.run(
+    """Return the name and version of the MPI library."""
+    result = subprocess.run(
         [sys.executable, "-c", _PRINT_LIBRARY], capture_output=True, text=True, check=True
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def single_host_variables() -> dict[str, str]:
-    """Return variables for more ranks than cores on one computer, of ``.ci/openmpi.env``.
+    """Return the variables of ``.ci/openmpi.env``: they allow more ranks than cores.
 
     Other MPIs ignore them.
     """
@@ -61,7 +61,7 @@ def mpirun(path: str | None = None) -> str | None:
 
 
 def continuing_mpirun() -> list[str]:
-    """Return the mpirun command whose ranks continue when one is killed, if the MPI has one."""
+    """Return an mpirun command whose ranks continue when one is killed, if the MPI has one."""
     return ["mpirun", *(["--with-ft", "ulfm"] if library().startswith("Open MPI v5") else [])]
 
 

@@ -1,4 +1,4 @@
-"""Requirements of tests that not every MPI and computer meets.
+"""Requirements of tests that some MPIs and computers do not meet.
 
 ``@pytest.mark.needs("ulfm")`` skips a test unless this requirement is met; `scripts/test` lists all
 skipped tests. The environment variable CEC_REQUIRED lists requirements that must be met.
@@ -31,7 +31,7 @@ class Requirement:
     ----------
     is_met : callable
     reason : str
-        Why tests have this requirement.
+        Why tests need it.
     """
 
     is_met: Callable[[], bool]
@@ -44,8 +44,8 @@ _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
 @cache
 def _can_start_hosts() -> bool:
     script = ROOT / "scripts" / "hosts"
-    done = subprocess.run([script, "check"], capture_output=True, timeout=20, check=False)
-    return done.returncode == 0
+    result = subprocess.run([script, "check"], capture_output=True, timeout=20, check=False)
+    return result.returncode == 0
 
 
 @cache
@@ -69,10 +69,10 @@ CHROMIUM, CHROMEDRIVER = (shutil.which(name) or "" for name in ("chromium", "chr
 def _can_mount() -> bool:
     command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=20, check=False)
+        result = subprocess.run(command, capture_output=True, timeout=20, check=False)
     except FileNotFoundError:
         return False
-    return done.returncode == 0
+    return result.returncode == 0
 
 
 # The directory of control groups for processor time, of version 1 or 2.
@@ -100,9 +100,9 @@ NEEDS = {
     "ulfm": Requirement(
         lambda: library().startswith(("Open MPI v5", "Intel")),
         "when a process is killed, the others continue under mpirun of Open MPI 5 (--with-ft ulfm) "
-        "and Intel MPI, and end under that of MPICH",
+        "and Intel MPI, and end under mpirun of MPICH",
     ),
-    "code after a signal": Requirement(
+    "signal-exit-code": Requirement(
         lambda: not library().startswith("MPICH 4.0."),
         "mpiexec of MPICH 4.0 returns 0 after it has forwarded a signal",
     ),
@@ -112,11 +112,11 @@ NEEDS = {
     ),
     "openmpi": Requirement(
         lambda: library().startswith("Open MPI v5"),
-        "the page has commands of Open MPI 5",
+        "the page shows commands of Open MPI 5",
     ),
     "mounts": Requirement(
         _can_mount,
-        "a full disk is a small file system in memory, which only root can mount",
+        "a small file system in memory stands for a full disk, and only root can mount it",
     ),
     "cpu-groups": Requirement(
         _can_limit_processors,
@@ -135,14 +135,14 @@ NEEDS = {
         "hosts on one computer are namespaces of root with sshd (scripts/hosts check lists what is "
         "missing)",
     ),
-    "hosts-that-meet": Requirement(
+    "mpi-across-hosts": Requirement(
         lambda: not library().startswith("MPICH 4.0."),
         "MPICH 4.0 of Debian (UCX 1.13) hangs in 4 of 10 starts on hosts that are namespaces of "
         "one computer",
     ),
-    "pmi2-always": Requirement(
+    "reliable-pmi2": Requirement(
         lambda: library().startswith(("MPICH 4.", "Intel")),
-        "under srun --mpi=pmi2 MPICH 5.0 does not always start on several nodes: its lines to the "
+        "MPICH 5.0 does not always start on several nodes under srun --mpi=pmi2: its lines to the "
         "PMI server can be longer than the 1,024 bytes that Slurm 22.05 reads at once",
     ),
     "pmix": Requirement(
@@ -158,7 +158,7 @@ NEEDS = {
         lambda: library().startswith(("MPICH", "Intel")),
         "Open MPI has no mpiexec.hydra",
     ),
-    "own-mpirun": Requirement(
+    "native-mpirun": Requirement(
         lambda: not library().startswith("Intel"),
         "Intel's mpirun is a shell script that forwards no signals, and in a job no exit codes",
     ),

@@ -1,4 +1,4 @@
-"""Operators that count or have errors, and checkpoints in memory, for tasks."""
+"""Operators that count products or add errors, and checkpoints in memory."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from scipy.sparse.linalg import LinearOperator
 
 
 class CountingOperator(LinearOperator):
-    """An operator that records its products; one with a block counts once."""
+    """An operator that records its products; a product with a block counts once."""
 
     def __init__(self, matrix):
         super().__init__(matrix.dtype, matrix.shape)
@@ -29,7 +29,7 @@ class CountingOperator(LinearOperator):
 
 
 class NoisyOperator(CountingOperator):
-    """An operator whose products have errors relative to their largest entry."""
+    """An operator that adds errors, relative to the largest entry of a product."""
 
     def __init__(self, matrix, product_error, rng):
         super().__init__(matrix)
@@ -51,7 +51,7 @@ class Interrupted(Exception):
 
 
 class MemoryCheckpoint:
-    """A checkpoint that keeps all states, and may interrupt the task at a save."""
+    """A checkpoint that keeps all states and can interrupt the task at a save."""
 
     def __init__(self, state=None, stop_at=None, wanted=True, every=1):
         self.state = dict(state or {})
@@ -70,7 +70,7 @@ class MemoryCheckpoint:
 
 
 def state_after(number, task, X, **options):
-    """Return the state of a task that is interrupted at its n-th save."""
+    """Return the state of a task that was interrupted at its n-th save."""
     checkpoint = MemoryCheckpoint(stop_at=number)
     with pytest.raises(Interrupted):
         task(X, checkpoint=checkpoint, **options)

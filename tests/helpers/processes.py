@@ -1,4 +1,4 @@
-"""The processes of a run: those that a launcher or the run has started, and how they end."""
+"""Find the processes that a launcher or a run has started, and wait until they end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from helpers.waiting import LIMIT
 _VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")  # Open MPI; MPICH and Intel MPI
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """Return a port that no process of this computer uses."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 
-def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
-    """Return the processes of a running mpirun, by rank."""
+def find_ranks(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
+    """Return the processes of a running mpirun by rank."""
     ranks: dict[int, psutil.Process] = {}
     if launcher.poll() is not None:
         return ranks
@@ -36,13 +36,13 @@ def ranks_of(launcher: subprocess.Popen[str]) -> dict[int, psutil.Process]:
     return ranks
 
 
-def local_machines(master: int | None = None) -> list[psutil.Process]:
+def find_local_machines(master: int | None = None) -> list[psutil.Process]:
     """Return the machines 1, 2, ... that a run has started itself.
 
     Parameters
     ----------
     master : int, optional
-        The process of the run; by default this one.
+        Process ID of the run; by default that of this process.
     """
     children = psutil.Process(master or os.getpid()).children()
     return sorted(
@@ -51,20 +51,20 @@ def local_machines(master: int | None = None) -> list[psutil.Process]:
     )
 
 
-def processes_of(run: subprocess.Popen[str]) -> dict[int, psutil.Process]:
-    """Return the master and the machines by rank, with or without a launcher."""
+def find_processes(run: subprocess.Popen[str]) -> dict[int, psutil.Process]:
+    """Return the master and the machines of a run by rank, with or without a launcher."""
     assert isinstance(run.args, list)
     if run.args[0] != "cec-mpi":
-        return ranks_of(run)
-    return dict(enumerate([psutil.Process(run.pid), *local_machines(run.pid)]))
+        return find_ranks(run)
+    return dict(enumerate([psutil.Process(run.pid), *find_local_machines(run.pid)]))
 
 
-def exit_codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:
+def await_exit_codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:
     """Wait until processes have ended; return their exit codes."""
     return [process.wait(LIMIT) for process in processes]
 
 
-def error_message(process: subprocess.Popen[str]) -> str:
+def await_error(process: subprocess.Popen[str]) -> str:
     """Wait until a process of cec-mpi has ended; return its error message."""
     _, stderr = process.communicate(timeout=LIMIT)
     return stderr.removeprefix("cec-mpi: error: ")

@@ -1,4 +1,4 @@
-"""Data of report pages about invented runs."""
+"""Make the data of report pages about invented runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cec_mpi.runtime.records.step import Checkpoint, Progress
 from helpers.steps import BEGIN, HEADER, record
 
 
-def report(
+def make_report(
     *runs: dict[str, Any],
     title: str = "Products of 2,000 vectors",
     reload_seconds: float | None = None,
@@ -29,7 +29,7 @@ def report(
     return page_data([], title, reload_seconds) | {"runs": list(runs)}
 
 
-def run(
+def make_run(
     *,
     name: str = "results",
     speeds: Sequence[float] = (2, 2, 3, 3, 4, 4),
@@ -58,12 +58,12 @@ def run(
     header = HEADER | {"machines": machines, "recovery": recovery, "participants": [*ranks[1:]]}
     header |= {"rows_per_shard": rows, "rows": rows * recovery, "machine_of_rank": [*ranks]}
     header |= {"hosts": [f"node{max(n - 1, 0) // 2 + 1:02}" for n in ranks], "task": "matvec"}
-    lines, since, ended = [writer.header(header)], {}, BEGIN
+    lines, lost_since, ended = [writer.header(header)], {}, BEGIN
     for step in range(steps):
         if step == steps // 3 > 3:
             lines.append(writer.header(header | {"started": ended.isoformat()}))
         available = tuple(int(n) + 1 for n in np.flatnonzero(is_up[:, step]))
-        since = {n: since.get(n, step) for n in ranks[1:] if n not in available}
+        lost_since = {n: lost_since.get(n, step) for n in ranks[1:] if n not in available}
         plan = planner.plan(available, tuple(speeds))
         loads = plan.assignment.row_counts(machines)
         noise = 1 + rng.gamma(2, 0.01, machines) + 0.6 * (step < 5)
@@ -73,7 +73,7 @@ def run(
         step_record = record(
             step,
             machines,
-            absent_since={"lost": since},
+            absent_since={"lost": lost_since},
             time=ended.isoformat(timespec="milliseconds"),
             rows=loads.tolist(),
             compute_seconds=seconds.tolist(),
@@ -104,9 +104,9 @@ def run(
     return data | {"name": name, "state": state}
 
 
-def hostile(text: str) -> dict[str, Any]:
-    """Return a run in which all texts are this one."""
-    data = run(steps=40, losses=2)
+def make_hostile_run(text: str) -> dict[str, Any]:
+    """Return a run in which every text is `text`."""
+    data = make_run(steps=40, losses=2)
     data["figures"] = [{"label": text, "value": text, "note": text}]
     data.update(name=text, status=[text], warnings=[text], hosts=[text] * data["machines"])
     data["facts"] = [{"label": text, "text": text}]

@@ -1,4 +1,4 @@
-"""Records of invented steps and runs."""
+"""Make records of invented steps and runs."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ HEADER = {
 }
 
 
-def header(machines=6, **others):
-    """Return the header of a record."""
+def header(machines=6, **changes):
+    """Return the header of a run's records."""
     participants = list(range(1, machines + 1))
     ranks = [0, *participants]
-    about = {"machine_of_rank": ranks, "hosts": [f"node{n}" for n in ranks]}
-    about["participants"] = participants
-    return {"kind": "header", "version": VERSION, "task": "matvec", **about, **others}
+    placement = {"machine_of_rank": ranks, "hosts": [f"node{n}" for n in ranks]}
+    placement["participants"] = participants
+    return {"kind": "header", "version": VERSION, "task": "matvec", **placement, **changes}
 
 
-def record(number, machines=6, preempted=(), absent_since=None, **others):
+def record(number, machines=6, preempted=(), absent_since=None, **changes):
     """Return a step in which machine n computes 100 n rows, at 1000 rows per second.
 
-    `absent_since` has the absent machines by reason; those of `preempted` by default.
+    `absent_since` maps reasons to the absent machines; `preempted` is used by default.
     """
     if absent_since is None:
         absent_since = {"preempted": dict.fromkeys(preempted, number)}
-    absent = {n for those in absent_since.values() for n in those}
+    absent = {n for machine_steps in absent_since.values() for n in machine_steps}
     rows = [0 if n in absent else 100 * n for n in range(1, machines + 1)]
     seconds = [count / 1000 for count in rows]
     ended = BEGIN + timedelta(seconds=0.5 * number)
@@ -72,17 +72,17 @@ def record(number, machines=6, preempted=(), absent_since=None, **others):
         "condition_number": 1.0,
         "cancellation": None,
         "assignment": [[0, count] if count else [] for count in rows],
-        "absent_since": {why: those for why, those in absent_since.items() if those},
+        "absent_since": {why: steps for why, steps in absent_since.items() if steps},
     }
-    return StepRecord(**fields | others)
+    return StepRecord(**fields | changes)
 
 
-def step(number, machines=6, preempted=(), absent_since=None, **others):
-    """Return a `record` as the dict of a line, with any other values."""
-    return msgspec.to_builtins(record(number, machines, preempted, absent_since)) | others
+def step(number, machines=6, preempted=(), absent_since=None, **changes):
+    """Return a `record` as the dict of a line, with some values changed."""
+    return msgspec.to_builtins(record(number, machines, preempted, absent_since)) | changes
 
 
-def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="preempted", **others):
+def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50,) * 4, why="preempted", **changes):
     """Return a step of the run of `HEADER`.
 
     Machines without rows are unavailable for the reason `why`.
@@ -110,9 +110,9 @@ def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="pr
         "assignment": assignment,
         "absent_since": {why: {n: number for n, count in enumerate(rows, start=1) if not count}},
     }
-    return record(number, len(rows), **fields | others)
+    return record(number, len(rows), **fields | changes)
 
 
 def write(path, *lines):
-    """Write lines as a record."""
+    """Write lines to a file of records."""
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))

@@ -18,7 +18,7 @@ from cec_mpi.store.work import LocalRunner
 
 @dataclass(frozen=True)
 class SmallStore:
-    """A store with the matrix that was encoded; it can be used as a path."""
+    """A store and the matrix that it encodes; it can be used as a path."""
 
     path: Path
     X: np.ndarray
@@ -38,14 +38,14 @@ encode_blocks = partial(encode, block_bytes=1 << 12)
 
 
 def encode_in_small_blocks(directory, X, machines, recovery):
-    """Make a store of X with many blocks of 4 KiB; return its path."""
+    """Encode X in blocks of 4 KiB; return the path of the store."""
     np.save(directory / "X.npy", X)
     encode_blocks(directory / "X.npy", directory / "store", machines, recovery)
     return directory / "store"
 
 
 def publish_matching_checksums(store, machine):
-    """Replace the checksums of a shard by those of its present content."""
+    """Replace the checksums of a shard by those of its current content."""
     checksums, manifest = verify(store).checksums, open_store(store).manifest
     shards = list(manifest.shards)
     xxh3_128 = shard_checksum(checksums[machine - 1])
@@ -53,9 +53,9 @@ def publish_matching_checksums(store, machine):
     publish_generation(store, manifest, tuple(shards), checksums)
 
 
-def contents(directory, without=""):
-    """Return the bytes of all files in a directory, by name, except one."""
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != without}
+def read_files(directory, exclude=""):
+    """Return the bytes of all files in a directory by name, without one of them."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != exclude}
 
 
 def flip_bit(file, position):
@@ -63,13 +63,13 @@ def flip_bit(file, position):
 
 
 class SmallPiecesRunner(LocalRunner):
-    """Makes pieces as small as they can be, as if many processes shared the work."""
+    """A runner with the smallest possible pieces, as if many processes shared the work."""
 
     processes = 1 << 20
 
 
 class InterruptedRunner(SmallPiecesRunner):
-    """Raises an error after some pieces."""
+    """A runner that raises an error after some pieces."""
 
     def __init__(self, pieces, error=KeyboardInterrupt):
         super().__init__(threads=1)

@@ -1,4 +1,4 @@
-"""A pseudo terminal and the text that it shows."""
+"""A pseudoterminal and the text that it shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Terminal:
     tty : int
         The file descriptor for standard output and standard error of a program.
     raw : bytes
-        The output.
+        All output so far.
     history : list of str
         The shown text after each read.
     """
@@ -76,9 +76,9 @@ class Terminal:
         return self.text.splitlines()
 
     def settled_text(self) -> str:
-        """Return the shown text after all output of this process so far."""
+        """Return the text that is shown after all output of this process so far."""
         self._mark_count += 1
-        mark = f"mark {self._mark_count}"  # as the title of the window
+        mark = f"mark {self._mark_count}"  # becomes the title of the window
         os.write(self.tty, f"\x1b]2;{mark}\x07".encode())
         wait_until(lambda: self._screen.title == mark)
         return self.text

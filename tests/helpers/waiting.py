@@ -1,4 +1,4 @@
-"""Waiting for other processes, with limits that only a hang reaches."""
+"""Wait for other processes, with limits that only a hang reaches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 200  # seconds
-END_LIMIT = 50  # seconds until processes end; a lost machine looks for its run for 60
+END_LIMIT = 50  # seconds for processes to end; a lost machine tries to reconnect for 60
 
 
 def wait_until(
@@ -18,15 +18,15 @@ def wait_until(
     describe: Callable[[], object] = lambda: "",
     pause: float = 0.01,
 ) -> Any:
-    """Wait until a condition is true; return what it has returned.
+    """Wait until a condition is true; return its value.
 
     Parameters
     ----------
     condition : callable
     process : subprocess.Popen, optional
-        Fail if this process ends before.
+        Fail if this process ends first.
     describe : callable
-        Returns the message of a failure.
+        Returns the message of a timeout.
     pause : float
         Seconds between two tests of the condition.
     """

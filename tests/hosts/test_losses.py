@@ -1,4 +1,4 @@
-"""Losses of processes and hosts, and how machines on other hosts find the master."""
+"""Losses of processes and hosts, and machines on other hosts that find the master."""
 
 import sys
 import threading
@@ -10,26 +10,26 @@ from cec_mpi.runtime.records.recorder import read_steps
 from helpers.mpi_at_hand import library
 from helpers.waiting import LIMIT, wait_until
 
-pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
+pytestmark = pytest.mark.needs("hosts", "mpi-across-hosts")
 
 
 @pytest.fixture
 def ambiguous_addresses(hosts):
-    """Each host resolves its own name to 127.0.1.1, and all hosts have one address in common."""
-    kept = {}
+    """Let each host resolve its own name to 127.0.1.1, and give all hosts a common address."""
+    original_texts = {}
     for host in hosts.names:
         file = hosts.directory / host / "hosts"
-        kept[file] = text = file.read_text()
-        own = next(line for line in text.splitlines() if line.endswith(host))
-        file.write_text(text.replace(own, f"127.0.1.1 {host}"))
-        assert hosts.on(host, "ip", "link", "add", "docker0", "type", "bridge").returncode == 0
-        hosts.on(host, "ip", "address", "add", "172.17.0.1/16", "dev", "docker0")
-        hosts.on(host, "ip", "link", "set", "docker0", "up")
+        original_texts[file] = text = file.read_text()
+        entry = next(line for line in text.splitlines() if line.endswith(host))
+        file.write_text(text.replace(entry, f"127.0.1.1 {host}"))
+        assert hosts.run(host, "ip", "link", "add", "docker0", "type", "bridge").returncode == 0
+        hosts.run(host, "ip", "address", "add", "172.17.0.1/16", "dev", "docker0")
+        hosts.run(host, "ip", "link", "set", "docker0", "up")
     yield
-    for file, text in kept.items():
+    for file, text in original_texts.items():
         file.write_text(text)
     for host in hosts.names:
-        hosts.on(host, "ip", "link", "del", "docker0")
+        hosts.run(host, "ip", "link", "del", "docker0")
 
 
 MASTER = """
@@ -69,20 +69,20 @@ connection.close()
     ],
     ids=["known", "unknown", "misleading"],
 )
-@pytest.mark.usefixtures("ambiguous_addresses", "nothing_is_left")
+@pytest.mark.usefixtures("ambiguous_addresses", "no_survivors")
 def test_a_machine_reaches_the_master_by_name_or_by_address(
     hosts, tmp_path, names_on_node3, address
 ):
     (hosts.directory / "node3" / "hosts").write_text(f"127.0.1.1 node3\n{names_on_node3}\n")
     master = hosts.start("node1", sys.executable, "-c", MASTER, tmp_path / "conn")
     assert master.stdout.readline() == "node1 10.77.0.1 172.17.0.1 127.0.0.1\n"
-    done = hosts.on("node3", sys.executable, "-c", MACHINE, tmp_path / "conn")
-    assert done.stdout == f"{address}\n", done.stderr
+    result = hosts.run("node3", sys.executable, "-c", MACHINE, tmp_path / "conn")
+    assert result.stdout == f"{address}\n", result.stderr
     assert master.communicate("\n", timeout=LIMIT)[0] == "received\n"
 
 
 @pytest.mark.any_mpi
-def test_machines_print_that_the_chosen_interface_is_unreachable(multiply):
+def test_machines_report_that_the_chosen_interface_is_unreachable(multiply):
     # Rank 0 exits with 4 and the machines with 3; MPICH's mpiexec returns 3 | 4
     code = 7 if library().startswith("MPICH") else 3
     run = multiply("--elastic", "--interface", "lo", "--start-timeout", 5, code=code)
@@ -95,9 +95,9 @@ def test_machines_print_that_the_chosen_interface_is_unreachable(multiply):
 
 @pytest.mark.usefixtures("ambiguous_addresses")
 @pytest.mark.needs("ulfm")
-def test_a_run_continues_after_kills_on_other_hosts(multiply):
+def test_a_run_continues_after_processes_on_other_hosts_were_killed(multiply):
     kills = ("--inject", "kill:2@3,kill:1@6")
-    # The spare joins before the end, and each machine has rows.
+    # Slow machines: the spare joins before the end, and each machine has rows.
     slow = ("--speeds", "1,1,1", "--emulate-speeds", "1,1,1", "--emulate-base", 800)
     run = multiply(
         *("--elastic", *kills, *slow),
@@ -110,7 +110,7 @@ def test_a_run_continues_after_kills_on_other_hosts(multiply):
     assert joined.items() >= {"joined": 2, "rank": 4, "host": "node3"}.items()
     assert run.hosts_of_machines()[2] == "node2"
     assert run.header["hosts"][4] == "node3"
-    assert "cannot be reached" not in run.done.stderr
+    assert "cannot be reached" not in run.result.stderr
 
 
 def call_when(condition, function):
@@ -128,18 +128,18 @@ def call_when(condition, function):
 
 
 @pytest.mark.needs("ulfm")
-def test_a_run_continues_without_an_unreachable_host_of_launched_machines(
+def test_a_run_continues_while_a_host_of_its_machines_is_unreachable(
     hosts, multiply, inputs, tmp_path
 ):
-    """The host is reachable again at the end, so that its launcher can end, too."""
+    """The host is reachable again at the end, so that the launcher can end, too."""
     out = tmp_path / "out"
-    slowly = ("--emulate-speeds", "1,1,1", "--emulate-base", 800)
+    slow_machines = ("--emulate-speeds", "1,1,1", "--emulate-base", 800)
     threads = [
-        call_when((out / "checkpoint.npz").exists, lambda: hosts.link("node3", "cut", "yes")),
-        call_when((out / "summary.json").exists, lambda: hosts.link("node3", "cut", "no")),
+        call_when((out / "checkpoint.npz").exists, lambda: hosts.set_link("node3", "cut", "yes")),
+        call_when((out / "summary.json").exists, lambda: hosts.set_link("node3", "cut", "no")),
     ]
     run = multiply(
-        *("--elastic", "--checkpoint-every", 2, *slowly),
+        *("--elastic", "--checkpoint-every", 2, *slow_machines),
         ranks=(3, 0, 1),
         options=("--with-ft", "ulfm"),
         code=None,
@@ -151,21 +151,21 @@ def test_a_run_continues_without_an_unreachable_host_of_launched_machines(
     assert {event.get("late") for event in events} >= {3}
 
 
-def test_a_lost_host_ends_a_run_in_lockstep_which_other_hosts_resume(
+def test_a_lost_host_ends_a_run_in_lockstep_and_other_hosts_resume_it(
     two_hosts, start, inputs, tmp_path
 ):
     """The launcher may return any exit code; the summary is missing."""
     out = tmp_path / "out"
-    words = ["run", inputs.store, "--out", out, f"vectors={inputs.vectors}"]
-    words += ["--checkpoint-every", 2]
-    slowly = ["--emulate-speeds", "1,1,1", "--emulate-base", 800]
-    thread = call_when((out / "checkpoint.npz").exists, lambda: two_hosts.off("node2"))
-    start(*words, *slowly, ranks=(3, 1), on=two_hosts)
+    args = ["run", inputs.store, "--out", out, f"vectors={inputs.vectors}"]
+    args += ["--checkpoint-every", 2]
+    slow_machines = ["--emulate-speeds", "1,1,1", "--emulate-base", 800]
+    thread = call_when((out / "checkpoint.npz").exists, lambda: two_hosts.switch_off("node2"))
+    start(*args, *slow_machines, ranks=(3, 1), hosts=two_hosts)
     thread.join()
     assert not (out / "summary.json").exists()
     wait_until(lambda: not two_hosts.processes(), describe=two_hosts.processes)
-    done = start(*words, "--resume", "--machines", "1,2", ranks=(3, 0), on=two_hosts)
-    assert done.returncode == 0, done.stderr
+    result = start(*args, "--resume", "--machines", "1,2", ranks=(3, 0), hosts=two_hosts)
+    assert result.returncode == 0, result.stderr
     assert np.allclose(np.load(out / "result.npy"), inputs.expected)
     available = [step["available"] for step in read_steps(out / "steps.jsonl")[1]]
     assert (available[0], available[-1]) == ([1, 2, 3], [1, 2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.kill_one_process import PROCESSES, detections, program_command
+from helpers.kill_one_process import PROCESSES, program_command, read_results
 from helpers.mpi_at_hand import library
 
 SURVIVAL, SLOW_END = 2, 60  # seconds until a process has survived, or all have ended
@@ -17,7 +17,7 @@ def kill_one(run, tmp_path):
     def kill_one(*options, seconds=SURVIVAL, name="one"):
         directory = tmp_path / name
         done = run(["mpirun", *options, "-n", PROCESSES, *program_command(directory, seconds)])
-        return done.returncode, *detections(directory)
+        return done.returncode, *read_results(directory)
 
     return kill_one
 

@@ -13,7 +13,7 @@ import pytest
 
 from cec_mpi.tasks import TASKS
 from helpers import ROOT
-from helpers.pages import blocks_of, pages_of_docs
+from helpers.pages import find_blocks, find_pages
 
 pytestmark = pytest.mark.any_mpi
 
@@ -70,11 +70,13 @@ def test_the_remedy_for_too_few_cores_starts_more_ranks(run, tmp_path):
 ELSEWHERE = {"howto/dask", "howto/ray", "howto/hosts", "howto/slurm", "howto/install"}
 GALLERY = "gallery/"  # pages that run when the documentation is built
 NEEDS = {"howto/preemption": "openmpi"}
-PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in pages_of_docs()}
+PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in find_pages()}
 PAGES_TO_RUN = [
     pytest.param(page, marks=pytest.mark.needs(NEEDS[page]) if page in NEEDS else ())
     for page, path in PAGES.items()
-    if page not in ELSEWHERE and not page.startswith(GALLERY) and blocks_of(path.read_text("utf-8"))
+    if page not in ELSEWHERE
+    and not page.startswith(GALLERY)
+    and find_blocks(path.read_text("utf-8"))
 ]
 
 
@@ -90,7 +92,7 @@ def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
     for kind, group in itertools.groupby(
-        blocks_of(PAGES[page].read_text("utf-8")), lambda b: b.kind
+        find_blocks(PAGES[page].read_text("utf-8")), lambda b: b.kind
     ):
         blocks = list(group)
         if kind == "pycon":
@@ -101,7 +103,7 @@ def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
                 command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
                 done = run(command, cwd=tmp_path, variables=PLUGINS)
                 assert done.returncode == 0, f"line {block.line}: {done.stderr}"
-                assert without_measurements(done.stdout) == without_measurements(block.printed), (
+                assert without_measurements(done.stdout) == without_measurements(block.output), (
                     f"line {block.line}"
                 )
         else:
@@ -117,7 +119,7 @@ def check_programs(run, directory, blocks, launcher):
     words = [*launcher, sys.executable, "-c", RUN_PROGRAMS, *names]
     done = run(words, cwd=directory)
     assert done.returncode == 0, f"lines {[block.line for block in blocks]}: {done.stderr}"
-    assert done.stdout == "".join(block.printed for block in blocks)
+    assert done.stdout == "".join(block.output for block in blocks)
 
 
 def check_example(block, namespace, page):

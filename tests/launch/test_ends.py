@@ -77,7 +77,7 @@ def test_a_rank_that_exits_before_opening_is_named_and_ends_the_job(program):
 
 ELASTIC = [
     pytest.param(task, 0, marks=pytest.mark.any_mpi, id=f"{task}, elastic")
-    for task in ("leaves", "forks")
+    for task in ("calls_os_exit", "forks")
 ]
 
 
@@ -90,7 +90,7 @@ def test_the_end_of_a_task_decides_the_exit_code_of_its_run(
     words = ["cec-mpi", "run", small_store.path, f"my_tasks:{task}", "--out", "out"]
     command = ["mpirun", "-n", ranks, *words] if ranks else [*words, "--local", "3"]
     done = run(command, cwd=tmp_path)
-    if task != "leaves":
+    if task != "calls_os_exit":
         assert done.returncode == code, done.stderr
     elif library().startswith("Open MPI") or not ranks:
         assert done.returncode == code

@@ -16,7 +16,7 @@ import pytest
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.mpi_at_hand import library
-from helpers.processes import ranks_of
+from helpers.processes import find_ranks
 from helpers.waiting import LIMIT, wait_for_file
 
 FAULT = """
@@ -110,7 +110,7 @@ def long_run(start, small_store, tmp_path):
     return process
 
 
-@pytest.mark.needs("code after a signal")
+@pytest.mark.needs("signal-exit-code")
 def test_ctrl_c_to_mpirun_ends_the_job(long_run, tmp_path):
     long_run.send_signal(signal.SIGINT)
     _, stderr = long_run.communicate(timeout=LIMIT)
@@ -121,7 +121,7 @@ def test_ctrl_c_to_mpirun_ends_the_job(long_run, tmp_path):
 
 
 def test_all_ranks_end_when_mpirun_is_killed(long_run):
-    ranks = list(ranks_of(long_run).values())
+    ranks = list(find_ranks(long_run).values())
     assert len(ranks) == 4
     long_run.kill()
     _, alive = psutil.wait_procs(ranks, timeout=LIMIT)

@@ -13,7 +13,7 @@ import pytest
 
 from helpers.commands import count_steps
 from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
-from helpers.processes import local_machines
+from helpers.processes import find_local_machines
 from helpers.waiting import END_LIMIT, LIMIT, wait_until
 
 pytestmark = pytest.mark.any_mpi
@@ -40,10 +40,10 @@ def test_machines_end_when_their_master_is_killed(words, start, tmp_path, moment
     variables = {"TMPDIR": str(scratch)}
     is_long = moment == "the first step takes an hour"
     run = start([*words, "--out", out, *SLOW, 0.01 if is_long else 2000], variables=variables)
-    wait_until(lambda: MOMENTS[moment](out, local_machines(run.pid)), run, pause=0.002)
+    wait_until(lambda: MOMENTS[moment](out, find_local_machines(run.pid)), run, pause=0.002)
     if is_long:
         time.sleep(0.5)  # the machines have probably begun
-    machines = local_machines(run.pid)
+    machines = find_local_machines(run.pid)
     run.kill()
     run.wait()
     assert psutil.wait_procs(machines, END_LIMIT)[1] == []

@@ -16,7 +16,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
 from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE, derive_keys
 from helpers import ROOT, metadata
-from helpers.processes import error_message, free_port
+from helpers.processes import await_error, find_free_port
 from helpers.waiting import wait_for_file, wait_until
 
 pytestmark = pytest.mark.any_mpi
@@ -141,9 +141,9 @@ def test_a_run_survives_the_ends_of_its_pods(start, make_store, tmp_path):
     X = np.random.default_rng(8).standard_normal((600, 200))
     store = make_store(X, 6, 3)
     (tmp_path / "store").symlink_to(store.path)
-    ports = {port: free_port() for port in (5555, 9400)}
+    ports = {port: find_free_port() for port in (5555, 9400)}
     pods = Pods(start, tmp_path, ports, secrets.token_urlsafe(32))
-    no_notice = {ADDRESS_VARIABLE: f"127.0.0.1:{free_port()}"}
+    no_notice = {ADDRESS_VARIABLE: f"127.0.0.1:{find_free_port()}"}
     steps, summary = tmp_path / "results" / "steps.jsonl", tmp_path / "results" / "summary.json"
 
     def metrics():
@@ -172,7 +172,7 @@ def test_a_run_survives_the_ends_of_its_pods(start, make_store, tmp_path):
         assert not summary.exists()
         assert failure_action("master", terminate(master, "master")) == "Count"
         restarted = pods.start("master")
-        assert restarted.wait(200) == 0, error_message(restarted)
+        assert restarted.wait(200) == 0, await_error(restarted)
     assert [machine.wait(200) for machine in machines] == [0] * 6
     values = np.load(tmp_path / "results" / "result.npy")
     np.testing.assert_allclose(values, np.linalg.svd(X, compute_uv=False)[:3])

@@ -15,7 +15,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import count_steps
 from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
-from helpers.processes import local_machines, ranks_of
+from helpers.processes import find_local_machines, find_ranks
 from helpers.waiting import LIMIT, wait_until
 
 SLOW = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # a machine can join in time
@@ -106,7 +106,7 @@ def start_endless(start, store, endless_task, tmp_path):
     """Return a function that starts the endless task and returns process and `await_steps`."""
 
     def start_endless(launcher, *options):
-        words = ["cec-mpi", "run", store.path, "--out", "out", *endless_task.words(store)]
+        words = ["cec-mpi", "run", store.path, "--out", "out", *endless_task.prepare(store)]
         process = start([*launcher, *words, *SLOW, *options])
 
         def await_steps(condition):
@@ -124,7 +124,7 @@ def start_endless(start, store, endless_task, tmp_path):
 def test_machines_leave_when_the_master_is_killed(start_endless):
     process, await_steps = start_endless([*continuing_mpirun(), "-n", 5], "--elastic")
     await_steps(lambda steps: len(steps) > 5)
-    ranks = ranks_of(process)
+    ranks = find_ranks(process)
     ranks[0].kill()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode != 0
@@ -148,7 +148,7 @@ def test_lost_and_suspended_machines_come_back_or_are_unresponsive(
 ):
     process, await_steps = start_endless((), "--local", 4, "--deadline", 0.5)
     await_steps(lambda steps: {1, 2, 3, 4} == set(steps[-1]["available"]))
-    killed, _, suspended, silent = local_machines(process.pid)
+    killed, _, suspended, silent = find_local_machines(process.pid)
     killed.kill()
     await_steps(lambda steps: 1 not in steps[-1]["available"])
     joined = start(["cec-mpi", "join", "out/connection.json"])
@@ -175,7 +175,7 @@ def test_signals_to_launched_machines_make_them_leave_without_an_error(
 ):
     process, await_steps = start_endless(["mpirun", "-n", 6], "--elastic")
     await_steps(lambda steps: 4 in steps[-1]["available"])
-    ranks = ranks_of(process)
+    ranks = find_ranks(process)
     ranks[4].send_signal(signal.SIGTERM)
     await_steps(lambda steps: any("joined" in event for s in steps for event in s["events"]))
     wait_until(lambda: has_exited(ranks[4]))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from helpers import ROOT
-from helpers.pages import blocks_of
+from helpers.pages import find_blocks
 
 PAGE = (ROOT / "docs" / "ecosystem" / "petsc4py.md").read_text("utf-8")
 (PROGRAM,) = re.findall(r"^:::\{code-block\} python\n(# solve\.py\n.*?)^:::$", PAGE, re.M | re.S)
@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "ecosystem" / "petsc4py.md").read_text("utf-8")
 @pytest.mark.any_mpi
 def test_petsc_solves_with_a_store(run, tmp_path):
     pytest.importorskip("petsc4py", reason="petsc4py is not installed: PyPI has only its sources")
-    (module,) = (block for block in blocks_of(PAGE) if block.kind == "module")
+    (module,) = (block for block in find_blocks(PAGE) if block.kind == "module")
     (tmp_path / "shell.py").write_text(module.text)
     (tmp_path / "solve.py").write_text(PROGRAM)
     assert run([sys.executable, "shell.py"], cwd=tmp_path).returncode == 0

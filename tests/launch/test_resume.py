@@ -14,7 +14,7 @@ import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.commands import count_steps, job_exit_code
-from helpers.processes import ranks_of
+from helpers.processes import find_ranks
 from helpers.waiting import LIMIT, wait_until
 
 SLOW = ("--emulate-speeds", "2,3,4", "--emulate-base", 40)  # 0.2 s per step, 150 steps
@@ -57,7 +57,7 @@ def test_the_terminal_shows_how_to_continue(start, symmetric, tmp_path, end):
         process.stdin.write("\x03")
         process.stdin.flush()
     else:
-        ranks_of(process)[3].kill()
+        find_ranks(process)[3].kill()
     text = process.communicate(timeout=LIMIT)[0]
     assert f"has a checkpoint in {out}: to continue, run the same command with --resume" in text
     assert "use mpirun --with-ft ulfm and --elastic" in text
@@ -88,7 +88,7 @@ def warn_launcher(process):
 
 def warn_master_last(process):
     """Signal the master last, like a batch system that reaches its node last."""
-    ranks = ranks_of(process)
+    ranks = find_ranks(process)
     master = ranks.pop(0)
     for rank in ranks.values():
         rank.send_signal(signal.SIGTERM)
@@ -98,7 +98,7 @@ def warn_master_last(process):
 
 def warn_all_twice(process):
     """Send two signals, like a batch system that warns a job and then ends it."""
-    ranks = ranks_of(process).values()
+    ranks = find_ranks(process).values()
     for rank in ranks:
         rank.suspend()  # so that the run cannot end between the signals
     for number in (signal.SIGUSR1, signal.SIGTERM):
@@ -111,7 +111,7 @@ def warn_all_twice(process):
 @pytest.mark.parametrize(
     ("warn", "name", "flags"),
     [
-        pytest.param(warn_launcher, "SIGUSR1", (), marks=pytest.mark.needs("code after a signal")),
+        pytest.param(warn_launcher, "SIGUSR1", (), marks=pytest.mark.needs("signal-exit-code")),
         (warn_master_last, "SIGTERM", ()),
         # Python may see the second signal first, if it comes while the first one is handled.
         (warn_all_twice, "SIGUSR1|SIGTERM", ["--elastic"]),
@@ -141,10 +141,10 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(
 
 def test_a_signal_to_a_machine_does_not_end_the_run(start, small_store, endless_task, tmp_path):
     out = tmp_path / "out"
-    words = ["run", small_store.path, "--out", out, *endless_task.words(small_store)]
+    words = ["run", small_store.path, "--out", out, *endless_task.prepare(small_store)]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words])
     wait_for_steps(process, out, 5)
-    ranks = ranks_of(process)
+    ranks = find_ranks(process)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM):
         ranks[2].send_signal(number)
         wait_for_steps(process, out, count_steps(out) + 5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.stores import contents
+from helpers.stores import read_files
 
 
 def test_encode_under_mpirun_writes_the_same_bytes(cec, large_store, tmp_path):
@@ -14,7 +14,7 @@ def test_encode_under_mpirun_writes_the_same_bytes(cec, large_store, tmp_path):
     done = cec("encode", large_store.path.parent / "X.npy", tmp_path / "store", *words, ranks=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
-    assert contents(tmp_path / "store") == contents(large_store.path)
+    assert read_files(tmp_path / "store") == read_files(large_store.path)
 
 
 @pytest.mark.any_mpi

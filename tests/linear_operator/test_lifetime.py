@@ -17,7 +17,7 @@ import pytest
 import cec_mpi
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.runtime.records.recorder import Recorder
-from helpers.processes import local_machines
+from helpers.processes import find_local_machines
 from helpers.products import check_products
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("no_launcher")]
@@ -33,9 +33,9 @@ def test_machines_are_processes_from_the_first_product_until_close(small_store):
     X = cec_mpi.open_operator(small_store.path, local=3)
     assert X.shape == small_store.X.shape
     assert "not started" in repr(X)
-    assert local_machines() == []
+    assert find_local_machines() == []
     check_products(X, small_store.X)
-    machines = local_machines()
+    machines = find_local_machines()
     assert {machine.pid for machine in machines} == set(X.pids.values())
     assert X.pids.keys() == {1, 2, 3}
     X.available = {1, 3}
@@ -47,7 +47,7 @@ def test_machines_are_processes_from_the_first_product_until_close(small_store):
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_machines_leave_with_the_operator_even_if_they_are_stopped(small_store, is_deleted):
     X = cec_mpi.open_operator(small_store.path, local=2).start()
-    machines = local_machines()
+    machines = find_local_machines()
     machines[0].suspend()
     if is_deleted:
         del X
@@ -153,7 +153,7 @@ def test_closed_operators_release_resources(small_store, tmp_path, monkeypatch, 
     for k in (0, 1):  # libraries keep a few, but fewer than one per operator
         assert usages[-1][k] - usages[1][k] < rounds - 2
     assert usages[-1][2] == mapped
-    assert local_machines() == []
+    assert find_local_machines() == []
 
 
 PROGRAM = """

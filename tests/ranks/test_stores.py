@@ -15,7 +15,7 @@ from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, repair, verify
 from cec_mpi.store.manifest_files import manifest_text
 from helpers.sparse import random_sparse
-from helpers.stores import contents, encode_blocks
+from helpers.stores import encode_blocks, read_files
 
 X = np.random.default_rng(0).standard_normal((997, 33))
 SPARSE = random_sparse(200, 90, density=0.1)
@@ -127,10 +127,10 @@ def test_each_operation_gives_the_files_of_one_process(comm, directory):
         result = repair(directory / "store", runner=runner)
         assert result == repair(alone)
         assert list(result.rebuilt) == [2, 4]
-        assert contents(directory / "store") == contents(alone)
+        assert read_files(directory / "store") == read_files(alone)
         assert add_machine(directory / "store", runner=runner).code.machines == 6
         add_machine(alone)
-        assert contents(directory / "store") == contents(alone)
+        assert read_files(directory / "store") == read_files(alone)
         decode(directory / "store", directory / "Y.npy", runner=runner)
         np.testing.assert_allclose(np.load(directory / "Y.npy"), X, rtol=0, atol=1e-13)
         return 0

@@ -20,26 +20,26 @@ HOSTILE = "</script><img src=x onerror=\"document.title='injected'\">&amp;\u2028
 
 @cache
 def one_run():
-    return render_page(report_data.report(report_data.run()))
+    return render_page(report_data.make_report(report_data.make_run()))
 
 
 @cache
 def two_runs():
-    first = report_data.run(name="results/heterogeneous", steps=600)
-    second = report_data.run(name="results/cyclic", steps=500, slowdown=1.5, seed=2)
-    return render_page(report_data.report(first, second))
+    first = report_data.make_run(name="results/heterogeneous", steps=600)
+    second = report_data.make_run(name="results/cyclic", steps=500, slowdown=1.5, seed=2)
+    return render_page(report_data.make_report(first, second))
 
 
 @cache
 def many_steps():
     """Return a page whose steps are in bins of four."""
-    return render_page(report_data.report(report_data.run(steps=10_000)))
+    return render_page(report_data.make_report(report_data.make_run(steps=10_000)))
 
 
 @cache
 def many_machines():
-    run = report_data.run(speeds=(1,) * 500, recovery=20, steps=60, losses=0)
-    return render_page(report_data.report(run))
+    run = report_data.make_run(speeds=(1,) * 500, recovery=20, steps=60, losses=0)
+    return render_page(report_data.make_report(run))
 
 
 class Page(Browser):
@@ -89,19 +89,19 @@ def driver():
 @pytest.fixture
 def browser(driver, tmp_path):
     page = Page(driver, tmp_path)
-    page.requested()
-    page.logged()
+    page.read_requests()
+    page.read_console()
     yield page
-    assert page.logged() == []
-    requests = [url for url in page.requested() if not url.startswith(("file:", "about:", "data:"))]
-    assert requests == []
+    assert page.read_console() == []
+    requests = page.read_requests()
+    assert [url for url in requests if not url.startswith(("file:", "about:", "data:"))] == []
 
 
 def test_the_machine_table_fits_narrow_screens_and_paper(browser):
     """A row begins with number, delay and absences; no text extends beyond the table."""
-    run = report_data.run(speeds=(1,) * 20, steps=200)
+    run = report_data.make_run(speeds=(1,) * 20, steps=200)
     run["by_machine"]["rows"][0][1:3] = 3.2, "step 12 (lost), returned in step 20"
-    browser.open(render_page(report_data.report(run)), width=400)
+    browser.open(render_page(report_data.make_report(run)), width=400)
     for media in ("screen", "print"):
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media})
         row = browser.find(".by-machine tbody tr").text
@@ -126,9 +126,9 @@ def test_one_long_step_does_not_flatten_the_charts(browser, series):
     """
     axes = []
     for seconds in (0.5, 500.0):
-        run = report_data.run(steps=200)
+        run = report_data.make_run(steps=200)
         run["series"][series]["value"][100] = seconds
-        browser.open(render_page(report_data.report(run)), fragment="#step=100")
+        browser.open(render_page(report_data.make_report(run)), fragment="#step=100")
         axes.append(browser.run(axis))
     assert axes[0] == axes[1]
     label = browser.find("#charts .plot").get_attribute("aria-label")
@@ -190,8 +190,8 @@ def test_screen_readers_get_names_of_all_elements(browser):
 
 
 def test_the_slider_moves_the_drawing_and_its_tables(browser):
-    run = report_data.run()
-    browser.open(render_page(report_data.report(run)))
+    run = report_data.make_run()
+    browser.open(render_page(report_data.make_report(run)))
     browser.press("#assignment", "\ue011")  # Home
     seen = set()
     for key in ("\ue014", "\ue014", "\ue00f", "\ue010", "\ue012"):  # right, right, page, end, left
@@ -257,8 +257,8 @@ def test_dragging_zooms(browser):
 
 
 def test_links_in_tables_select_steps_and_machines(browser):
-    run = report_data.run()
-    browser.open(render_page(report_data.report(run)))
+    run = report_data.make_run()
+    browser.open(render_page(report_data.make_report(run)))
     step, _, machine, _ = next(event for event in run["events"] if event[1] == 0)
     browser.click(f"#event-section a[href='#step={step}&machine={machine}']")
     browser.until(lambda: browser.find("#step").get_attribute("value") == str(step))
@@ -276,9 +276,9 @@ def test_links_in_tables_select_steps_and_machines(browser):
 
 
 def test_events_are_found_by_machine_and_text_and_shown_on_demand(browser):
-    run = report_data.run(steps=400, losses=0)
+    run = report_data.make_run(steps=400, losses=0)
     run["events"] = [[step % 400, step % 5, 1 + step % 7, "x"] for step in range(2500)]
-    browser.open(render_page(report_data.report(run)))
+    browser.open(render_page(report_data.make_report(run)))
     assert browser.text("#event-count") == "2,500 events, the first 200 shown"
     browser.click("#all-events")
     assert len(browser.run(ROWS, EVENTS)) == 2500
@@ -339,8 +339,8 @@ def test_one_of_many_machines_is_selected_by_its_number(browser):
 
 @pytest.mark.parametrize(("speeds", "recovery", "steps"), [((1.0,), 1, 60), ((1, 2), 1, 1)])
 def test_pages_of_one_machine_or_one_step_can_be_used(browser, speeds, recovery, steps):
-    run = report_data.run(speeds=speeds, recovery=recovery, steps=steps, losses=0)
-    browser.open(render_page(report_data.report(run)))
+    run = report_data.make_run(speeds=speeds, recovery=recovery, steps=steps, losses=0)
+    browser.open(render_page(report_data.make_report(run)))
     assert count_steps(browser.text("#range")) == steps
     browser.press(".map", "\ue014")
     browser.until(lambda: browser.find("#step").get_attribute("value") == "0")
@@ -353,7 +353,7 @@ def test_a_run_without_a_step_has_no_figures(browser, make_run):
 
 
 def test_text_of_records_is_not_parsed_as_html(browser):
-    data = report_data.report(report_data.hostile(HOSTILE), title=HOSTILE)
+    data = report_data.make_report(report_data.make_hostile_run(HOSTILE), title=HOSTILE)
     browser.open(render_page(data))
     assert browser.driver.title == browser.text("h1") == printable(HOSTILE)
     assert browser.all("img") == []
@@ -376,8 +376,8 @@ def test_the_policy_of_the_page_forbids_network_access(driver, tmp_path):
         document.body.append(Object.assign(document.createElement("script"), {text: "boo()"}));
     """)
     assert blocked == ["connect-src", "img-src", "script-src-elem"]
-    page.logged()
-    page.requested()
+    page.read_console()
+    page.read_requests()
 
 
 def test_printed_pages_are_light(browser):
@@ -397,8 +397,8 @@ def test_printed_pages_are_light(browser):
 
 
 def test_the_page_of_a_running_run_reloads(browser):
-    run = report_data.run(steps=60, state="running")
-    browser.open(render_page(report_data.report(run, reload_seconds=2)), fragment="#step=30")
+    run = report_data.make_run(steps=60, state="running")
+    browser.open(render_page(report_data.make_report(run, reload_seconds=2)), fragment="#step=30")
     browser.run("""
         scrollTo(0, 300);
         window.before = true;
@@ -422,17 +422,17 @@ def test_the_figures_are_hidden_if_the_data_are_broken(driver, tmp_path):
     assert page.find("#loading").is_displayed()
     assert page.find("#runs table").is_displayed()
     assert not page.find("#time-heading").is_displayed()
-    page.logged()
-    page.requested()
+    page.read_console()
+    page.read_requests()
 
 
 def test_the_line_of_a_machine_has_a_gap_while_it_is_absent(browser):
     """Its colour is on both sides of the gap, but not in it."""
-    run = report_data.run(speeds=(2, 2), recovery=1, steps=100, losses=0)
+    run = report_data.make_run(speeds=(2, 2), recovery=1, steps=100, losses=0)
     for speeds in run["speeds"]["by_machine"]:
         third = len(speeds) // 3
         speeds[third:-third] = [None] * (len(speeds) - 2 * third)
-    browser.open(render_page(report_data.report(run)))
+    browser.open(render_page(report_data.make_report(run)))
     is_drawn = browser.run("""
         const figures = [...document.querySelectorAll("figure")];
         const canvas = figures.find((it) => /^Speeds/.test(it.textContent)).querySelector("canvas");

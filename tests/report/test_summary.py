@@ -47,7 +47,8 @@ def test_the_summary_names_absences_and_delays(make_run):
 
 def test_text_of_records_is_escaped():
     hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
-    data = report_data.report(report_data.hostile(hostile), report_data.hostile(hostile))
+    runs = [report_data.make_hostile_run(hostile) for _ in range(2)]
+    data = report_data.make_report(*runs)
     parser = SummaryParser(summary_html(data))
     assert {"script", "img"}.isdisjoint(parser.tags)
     assert parser.texts.count(hostile) > 5
@@ -61,7 +62,8 @@ def test_the_summary_of_a_run_without_steps_has_no_table(make_run):
 
 
 def test_several_runs_have_links_to_their_own_steps():
-    data = report_data.report(report_data.run(steps=60), report_data.run(steps=20, losses=0))
+    runs = report_data.make_run(steps=60), report_data.make_run(steps=20, losses=0)
+    data = report_data.make_report(*runs)
     parser = SummaryParser(summary_html(data))
     assert {"#run=1&step=3", "#run=2&step=3"} <= set(parser.links)
     assert "Comparison of runs" in parser.texts

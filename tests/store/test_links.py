@@ -15,10 +15,10 @@ from cec_mpi.store.files.durable import publish, replace_by_copy
 from cec_mpi.store.files.replacing import partial_path
 from helpers.stores import (
     InterruptedRunner,
-    contents,
     encode_blocks,
     encode_in_small_blocks,
     publish_matching_checksums,
+    read_files,
 )
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 2, 300, 100
@@ -177,7 +177,7 @@ def test_publish_does_not_change_other_names_of_a_file(tmp_path):
     publish(tmp_path / "file", b"new")
     replace_by_copy(tmp_path / "file", tmp_path / "before")
     publish(tmp_path / "file", b"newer")
-    assert contents(tmp_path) == {"file": b"newer", "backup": b"old", "before": b"new"}
+    assert read_files(tmp_path) == {"file": b"newer", "backup": b"old", "before": b"new"}
 
 
 # --- results of a run ---------------------------------------------------------------------

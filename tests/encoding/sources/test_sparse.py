@@ -16,7 +16,7 @@ from cec_mpi.encoding.sources import market as market_reading
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode
 from helpers.sparse import SlicedArray, random_sparse, write_group, write_npz
-from helpers.stores import contents
+from helpers.stores import read_files
 
 X = random_sparse(60, 17)
 TALL = random_sparse(3000, 5000, 0.001)  # of more than one slice
@@ -63,7 +63,7 @@ def test_every_source_gives_the_same_store(name, tmp_path):
         encode(matrix, tmp_path / f"{dtype} expected", 4, copies=2)
         source = SOURCES[name](tmp_path, matrix)
         assert encode(source, tmp_path / dtype, 4, copies=2).dtype == dtype
-        assert contents(tmp_path / dtype) == contents(tmp_path / f"{dtype} expected")
+        assert read_files(tmp_path / dtype) == read_files(tmp_path / f"{dtype} expected")
 
 
 def test_pieces_give_the_same_store(tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_pieces_give_the_same_store(tmp_path, monkeypatch):
     monkeypatch.setattr(market_reading, "_BLOCK_BYTES", 7)
     for name in ("slices", "csr.h5", "mtx"):
         encode(SOURCES[name](tmp_path, matrix), tmp_path / name, 3, copies=2)
-        assert contents(tmp_path / name) == contents(tmp_path / "expected")
+        assert read_files(tmp_path / name) == read_files(tmp_path / "expected")
 
 
 def round_trip(source, directory, **options):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.processes import error_message, exit_codes
+from helpers.processes import await_error, await_exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 DELAY = 0.2  # seconds after which hosts adopt a machine
@@ -39,7 +39,7 @@ def test_the_last_of_six_processes_completes_the_run(start, make_store, tmp_path
     words = ["--out", "out", "vectors=W.npy", "--local", 6, "--adopt", DELAY, "--inject", losses]
     words += ["--speeds", "1,1,1,1,1,1"]  # with learned speeds a machine may have no rows
     run = start(["cec-mpi", "run", store.path, *map(str, words)])
-    assert exit_codes([run]) == [0], error_message(run)
+    assert await_exit_codes([run]) == [0], await_error(run)
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ store.X.T, atol=1e-10)
     header, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     last = header["machine_of_rank"].index(5)
@@ -54,25 +54,25 @@ def test_adopted_machines_move_when_hosts_join_and_leave(open_accepting, store, 
         checked.step()
         assert machines_by_host(checked) == {1: {1, 2, 3}}
         (newcomer,) = join(1)
-        checked.until(lambda: 2 in machines_by_host(checked))
+        checked.run_until(lambda: 2 in machines_by_host(checked))
         assert sorted(map(len, machines_by_host(checked).values())) == [1, 2]
         newcomer.kill()
-        checked.until(lambda: machines_by_host(checked) == {1: {1, 2, 3}})
+        checked.run_until(lambda: machines_by_host(checked) == {1: {1, 2, 3}})
         later_hosts = join(2)
-        checked.until(lambda: sorted(map(len, machines_by_host(checked).values())) == [1, 1, 1])
+        checked.run_until(lambda: sorted(map(len, machines_by_host(checked).values())) == [1, 1, 1])
         adopter.terminate()
-        checked.until(lambda: machines_by_host(checked).keys() == {3, 4})
+        checked.run_until(lambda: machines_by_host(checked).keys() == {3, 4})
         checked.step()
     codes = [-signal.SIGKILL, 6, 0, 0]
-    assert exit_codes([newcomer, adopter, *later_hosts]) == codes, error_message(later_hosts[0])
+    assert await_exit_codes([newcomer, adopter, *later_hosts]) == codes, await_error(later_hosts[0])
 
 
 def test_an_adopted_machine_returns_to_a_host_that_was_suspended(open_accepting, store, join):
     with open_accepting(store, adopt=DELAY, deadline=0.1) as checked:
         processes = join(3)
-        checked.until(lambda: len(machines_by_host(checked)) == 3)
+        checked.run_until(lambda: len(machines_by_host(checked)) == 3)
         processes[0].send_signal(signal.SIGSTOP)
-        checked.until(lambda: len(machines_by_host(checked)) == 2)
+        checked.run_until(lambda: len(machines_by_host(checked)) == 2)
         processes[0].send_signal(signal.SIGCONT)
-        checked.until(lambda: len(machines_by_host(checked)) == 3)
-    assert exit_codes(processes) == [0] * 3
+        checked.run_until(lambda: len(machines_by_host(checked)) == 3)
+    assert await_exit_codes(processes) == [0] * 3

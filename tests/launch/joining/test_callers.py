@@ -15,7 +15,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
-from helpers.processes import error_message, exit_codes
+from helpers.processes import await_error, await_exit_codes
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -27,7 +27,7 @@ def test_connections_without_the_keys_do_not_disturb_a_run(
 ):
     """200 connections, more than the soft limit on files: silent, with random bytes, or closed."""
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    run += [*endless_task.words(store), "--checkpoint-every", 20]
+    run += [*endless_task.prepare(store), "--checkpoint-every", 20]
     master = start(["sh", "-c", 'ulimit -S -n 100 && exec "$@"', "sh", *run])
     assert "listening" in master.stdout.readline()
     machines = join(2)
@@ -41,7 +41,7 @@ def test_connections_without_the_keys_do_not_disturb_a_run(
     for connection in connections[::5]:
         connection.close()
     endless_task.stop()
-    assert exit_codes([master, *machines]) == [0] * 3, error_message(master)
+    assert await_exit_codes([master, *machines]) == [0] * 3, await_error(master)
     for connection in connections:
         connection.close()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
@@ -66,7 +66,7 @@ def test_machines_that_come_and_go_leak_no_memory_or_descriptors(open_accepting,
 
     with open_accepting(store) as checked:
         join(2)
-        checked.until(lambda: len(checked.machines("joined")) == 2)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 2)
         come_and_go(30)
         descriptors, size = come_and_go(10)
         later_descriptors, later_size = come_and_go(50)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from helpers.processes import exit_codes
+from helpers.processes import await_exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 STRICT = "array_api_strict:cpu"
@@ -15,20 +15,20 @@ STRICT = "array_api_strict:cpu"
 def test_hosts_on_different_devices_serve_one_run(open_accepting, join, store):
     with open_accepting(store) as checked:
         machines = [*join(1, "--device", STRICT), *join(1)]
-        checked.until(lambda: len(checked.operator.available) == 2 and checked.recorder.records)
+        checked.run_until(lambda: len(checked.operator.available) == 2 and checked.recorder.records)
         for _ in range(3):
             checked.step()
         (host,) = join(1, "--device", "jax:cpu", "--machines", 2, "--memory", 0.5)
-        checked.until(lambda: len(checked.machines("joined")) >= 4)
+        checked.run_until(lambda: len(checked.event_machines("joined")) >= 4)
         checked.step()
         machines[0].kill()
-        checked.until(lambda: checked.machines("lost"))
+        checked.run_until(lambda: checked.event_machines("lost"))
         checked.step()
         joined = [event for event in checked.recorder.all_events if "joined" in event]
         devices = [event.get("device") for event in joined]
         assert devices.count("jax:cpu") == 2
         assert devices[0 if devices[0] else 1] == STRICT
-    assert exit_codes([machines[1], host]) == [0, 0]
+    assert await_exit_codes([machines[1], host]) == [0, 0]
     printed, _ = host.communicate()
     assert "computes on jax:cpu" in printed
     assert "shards of" in printed

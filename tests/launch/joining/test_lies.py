@@ -52,6 +52,6 @@ def test_false_messages_cause_no_wrong_result_and_no_hang(store, conn, check):
             except CecError:  # for an answer that is not finite, or too large
                 assert not check, false_answer
             finally:
-                machine.end()
+                machine.stop()
             jobs += machine.jobs
     assert jobs

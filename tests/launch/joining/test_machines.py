@@ -9,7 +9,7 @@ import pytest
 
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.messages import HELLO, LEAVE, split_frame
-from helpers.processes import error_message, exit_codes
+from helpers.processes import await_error, await_exit_codes
 from helpers.waiting import LIMIT, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -34,7 +34,7 @@ def test_a_machine_that_a_signal_ends_does_not_wait_for_another_run(join, conn):
         assert split_frame(message[1][0])[0] == kind
         machine.terminate()
     master.close()
-    assert machine.wait(LIMIT) == 6, error_message(machine)
+    assert machine.wait(LIMIT) == 6, await_error(machine)
 
 
 def test_a_signal_ends_a_machine_that_is_connecting(start, tmp_path):
@@ -46,7 +46,7 @@ def test_a_signal_ends_a_machine_that_is_connecting(start, tmp_path):
         machine = start(["cec-mpi", "join", "conn"])
         silent.accept()[0].close()
         machine.terminate()
-        assert exit_codes([machine]) == [6], error_message(machine)
+        assert await_exit_codes([machine]) == [6], await_error(machine)
 
 
 @pytest.mark.parametrize(

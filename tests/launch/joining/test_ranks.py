@@ -7,7 +7,7 @@ import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.mpi_at_hand import continuing_mpirun, exit_code_after_kill
-from helpers.processes import exit_codes, ranks_of
+from helpers.processes import await_exit_codes, find_ranks
 from helpers.waiting import LIMIT
 
 
@@ -22,7 +22,7 @@ def test_lost_ranks_are_replaced_by_machines_that_join(start, join, store, tmp_p
     machines = join(2, "-q")
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == exit_code_after_kill(0), stderr
-    assert exit_codes(machines) == [0, 0]
+    assert await_exit_codes(machines) == [0, 0]
     expected = np.load(tmp_path / "W.npy") @ store.X.T
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), expected, atol=1e-10)
     _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
@@ -34,10 +34,10 @@ def test_machines_of_a_launcher_join_and_are_replaced(open_accepting, start, sto
     machines = ["mpirun", "-n", 2, "cec-mpi", "join", conn, "-q"]
     with open_accepting(store, wait=True) as checked:
         first = start(machines)
-        checked.until(lambda: len(checked.machines("joined")) == 2)
-        ranks_of(first)[1].kill()  # some launchers then end the other rank
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 2)
+        find_ranks(first)[1].kill()  # some launchers then end the other rank
         second = start(machines)
-        checked.until(lambda: checked.machines("lost", "left"))
-        checked.until(lambda: len(checked.machines("joined")) >= 4)
+        checked.run_until(lambda: checked.event_machines("lost", "left"))
+        checked.run_until(lambda: len(checked.event_machines("joined")) >= 4)
     assert second.wait(LIMIT) == 0
     assert first.wait(LIMIT) != 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.processes import error_message, exit_codes
+from helpers.processes import await_error, await_exit_codes
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -34,7 +34,7 @@ def test_the_connection_file_of_another_run_is_not_replaced(
         assert done.returncode == 2, done.stderr
         assert "another run listens there; each run needs a file of its own" in done.stderr
         checked.step()
-    assert exit_codes(processes) == [0] * 2
+    assert await_exit_codes(processes) == [0] * 2
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_an_interrupt_at_the_end_of_a_run_removes_its_connection_file(start, sto
     assert (tmp_path / "out" / "connection.json").exists()
     time.sleep(0.5)
     run.send_signal(signal.SIGINT)
-    assert exit_codes([run]) == [130]
+    assert await_exit_codes([run]) == [130]
     assert not (tmp_path / "out" / "connection.json").exists()
 
 
@@ -67,7 +67,7 @@ def test_machines_rejoin_a_run_whose_master_was_killed(
 ):
     records = tmp_path / "out" / "steps.jsonl"
     run = ["cec-mpi", "run", os.path.relpath(store.path, tmp_path), "--out", "out"]
-    run += ["--accept", conn, "--wait", *endless_task.words(store), "--checkpoint-every", 10]
+    run += ["--accept", conn, "--wait", *endless_task.prepare(store), "--checkpoint-every", 10]
     master = start(run)
     machines = join(2, "--retry", LIMIT, cwd=store.path.parent)
     wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
@@ -78,7 +78,7 @@ def test_machines_rejoin_a_run_whose_master_was_killed(
         master = start([*run, "--resume"])
         wait_until(lambda old=old_size, new=growth: records.stat().st_size >= old + new, master)
     endless_task.stop()
-    assert exit_codes([master, *machines]) == [0] * 3, error_message(master)
+    assert await_exit_codes([master, *machines]) == [0] * 3, await_error(master)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
     header, _ = read_steps(records)
     assert header["mpi_library"] == "none"
@@ -95,10 +95,10 @@ def test_machines_wait_for_a_terminated_run_until_a_signal_ends_them(
     process.terminate()
     assert process.wait(LIMIT) == 6
     machines[0].terminate()
-    assert exit_codes(machines[:1]) == [6], error_message(machines[0])
+    assert await_exit_codes(machines[:1]) == [6], await_error(machines[0])
     assert not conn.exists()
     machines[1].send_signal(signal.SIGUSR1)
-    assert exit_codes(machines[1:]) == [6], error_message(machines[1])
+    assert await_exit_codes(machines[1:]) == [6], await_error(machines[1])
 
 
 @pytest.mark.parametrize("ending", ["machine", "master"])
@@ -115,10 +115,10 @@ def test_a_machine_that_copies_its_shard_leaves_without_delay(
     if ending == "machine":
         for machine in machines:
             machine.terminate()
-        assert exit_codes(machines) == [6, 6], error_message(machines[0])
+        assert await_exit_codes(machines) == [6, 6], await_error(machines[0])
     master.kill()
     if ending == "master":
-        assert exit_codes(machines) == [3, 3], error_message(machines[0])
+        assert await_exit_codes(machines) == [3, 3], await_error(machines[0])
     assert not list((tmp_path / "disk").rglob("*shard-*"))
     assert master.wait(LIMIT) == -signal.SIGKILL
 
@@ -130,8 +130,8 @@ def test_machines_print_that_their_run_was_interrupted(start_run, store, join, c
     assert "joined the run of" in machine.stdout.readline()
     assert "this is machine 1" in machine.stdout.readline()
     process.send_signal(signal.SIGINT)
-    assert exit_codes([process, machine]) == [130, 3]
-    assert error_message(machine) == "the master has left: stopped by Ctrl-C\n"
+    assert await_exit_codes([process, machine]) == [130, 3]
+    assert await_error(machine) == "the master has left: stopped by Ctrl-C\n"
 
 
 def _has_joined(machine):
@@ -144,7 +144,7 @@ def test_a_run_with_check_waits_for_one_more_machine(start_run, store, join):
     assert any("waiting for 3 more machines (0 present)" in line for line in process.stdout)
     machines = join(2, "-q")
     assert any("waiting for 1 more machine (2 present)" in line for line in process.stdout)
-    assert exit_codes([process, *machines, *join(1, "-q")]) == [0] * 4
+    assert await_exit_codes([process, *machines, *join(1, "-q")]) == [0] * 4
 
 
 def test_a_machine_prints_that_it_waits_for_the_connection_file(start_run, store, join, conn):
@@ -155,4 +155,4 @@ def test_a_machine_prints_that_it_waits_for_the_connection_file(start_run, store
     process = start_run(store)
     later_machines = join(1, "--retry", LIMIT, "-q")
     assert machine.stdout.readline().startswith("joined the run of")
-    assert exit_codes([process, machine, *later_machines]) == [0] * 3
+    assert await_exit_codes([process, machine, *later_machines]) == [0] * 3

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE, Keys, derive_keys
-from helpers.processes import free_port
+from helpers.processes import find_free_port
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -21,9 +21,9 @@ SECRET = "nobody else knows this text"
 def test_keys_are_not_in_command_lines_output_logs_records_or_metrics(
     start, store, endless_task, tmp_path, has_secret
 ):
-    metrics_port, port = free_port(), free_port()
+    metrics_port, port = find_free_port(), find_free_port()
     out, conn = tmp_path / "out", tmp_path / "conn"
-    words = [*endless_task.words(store), "--out", "out", "--metrics", metrics_port, "-v"]
+    words = [*endless_task.prepare(store), "--out", "out", "--metrics", metrics_port, "-v"]
     words += ["--listen", f"127.0.0.1:{port}"] if has_secret else ["--accept", conn]
     variables = {KEY_VARIABLE: SECRET} if has_secret else {}
     run = start(["cec-mpi", "run", store.path, *words], variables=variables)

@@ -13,7 +13,7 @@ import pytest
 
 from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
 from helpers import metadata
-from helpers.processes import error_message, exit_codes
+from helpers.processes import await_error, await_exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
@@ -24,22 +24,22 @@ def test_products_are_right_while_machines_join_die_and_leave(
     with open_accepting(store, wait=True) as checked:
         assert stat.S_IMODE(conn.stat().st_mode) == 0o600
         first = join(4)
-        checked.until(lambda: len(checked.machines("joined")) == 4)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 4)
         first[0].kill()
-        checked.until(lambda: checked.machines("lost"))
+        checked.run_until(lambda: checked.event_machines("lost"))
         first[1].send_signal(signal.SIGTERM)
-        checked.until(lambda: checked.machines("left"))
+        checked.run_until(lambda: checked.event_machines("left"))
         second = join(4)  # two of them are spares
         assert all("joined the run of" in process.stdout.readline() for process in second)
-        checked.until(lambda: len(checked.machines("joined")) == 6)
-        gone = checked.machines("lost", "left")
-        assert sorted(checked.machines("joined")) == sorted([1, 2, 3, 4, *gone])
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 6)
+        gone = checked.event_machines("lost", "left")
+        assert sorted(checked.event_machines("joined")) == sorted([1, 2, 3, 4, *gone])
         first[2].send_signal(signal.SIGUSR1)
-        checked.until(lambda: len(checked.machines("joined")) == 7)
-        assert checked.machines("joined")[6:] == checked.machines("left")[1:]
-        assert exit_codes(first[2:3]) == [6]
-    assert exit_codes(first) == [-signal.SIGKILL, 6, 6, 0]
-    assert exit_codes(second) == [0] * 4
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 7)
+        assert checked.event_machines("joined")[6:] == checked.event_machines("left")[1:]
+        assert await_exit_codes(first[2:3]) == [6]
+    assert await_exit_codes(first) == [-signal.SIGKILL, 6, 6, 0]
+    assert await_exit_codes(second) == [0] * 4
     assert not conn.exists()
     assert "listening for machines at" in capsys.readouterr().out
 
@@ -50,15 +50,15 @@ def test_machines_leave_at_a_notice_of_preemption(open_accepting, store, join):
         variables = no_proxy | {ADDRESS_VARIABLE: service.address}
         (spot,) = join(1, "--notice", "auto", "--retry", 600, variables=variables)
         (host,) = join(1, "--machines", 2, "--notice", "gcp", variables=variables)
-        checked.until(lambda: len(checked.machines("joined")) == 3)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 3)
         replacements = join(3)
-        checked.until(lambda: len(checked.machines("joined")) == 4)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 4)
         service.is_preempted.set()
-        checked.until(lambda: len(checked.machines("left")) == 3)
-        assert exit_codes([spot, host]) == [6, 6]
+        checked.run_until(lambda: len(checked.event_machines("left")) == 3)
+        assert await_exit_codes([spot, host]) == [6, 6]
         assert all("joined the run of" in process.stdout.readline() for process in replacements)
-    assert exit_codes(replacements) == [0, 0, 0]
-    assert error_message(spot) == "shutdown requested by the notice of gcp (preempted)\n"
+    assert await_exit_codes(replacements) == [0, 0, 0]
+    assert await_error(spot) == "shutdown requested by the notice of gcp (preempted)\n"
 
 
 def test_a_machine_that_joins_after_the_last_step_exits_with_0(open_accepting, store, join):
@@ -68,7 +68,7 @@ def test_a_machine_that_joins_after_the_last_step_exits_with_0(open_accepting, s
         late = join(1)[0]
         assert "joined" in late.stdout.readline()
         time.sleep(0.5)  # its hello arrives, but no step follows
-    assert exit_codes([*first, late]) == [0] * 3, error_message(late)
+    assert await_exit_codes([*first, late]) == [0] * 3, await_error(late)
 
 
 FAULTY = """
@@ -93,11 +93,11 @@ def test_a_faulty_machine_is_excluded_and_exits_with_the_reason(
     store = make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 1)
     with open_accepting(store, check=True, stragglers=2) as checked:
         healthy = join(3)
-        checked.until(lambda: len(checked.machines("joined")) == 3)
+        checked.run_until(lambda: len(checked.event_machines("joined")) == 3)
         faulty = start([sys.executable, "-c", FAULTY, conn])
-        checked.until(lambda: checked.machines("excluded"))
-        assert exit_codes([faulty]) == [7]
+        checked.run_until(lambda: checked.event_machines("excluded"))
+        assert await_exit_codes([faulty]) == [7]
         message = r"the master has excluded this machine: wrong in step \d+\n"
-        assert re.fullmatch(message, error_message(faulty))
+        assert re.fullmatch(message, await_error(faulty))
         checked.step()
-    assert exit_codes(healthy) == [0] * 3
+    assert await_exit_codes(healthy) == [0] * 3

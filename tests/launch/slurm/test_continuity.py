@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.kill_one_process import PROCESSES, detections, program_command
+from helpers.kill_one_process import PROCESSES, program_command, read_results
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-N", 2, "-n", PROCESSES)
 pytestmark = pytest.mark.any_mpi
@@ -27,7 +27,7 @@ def test_the_reaction_of_srun_is_predicted(
 ):
     command = [*SRUN, *options, *program_command(tmp_path, SURVIVAL if continues else SLOW_END)]
     done = run(command, variables=cluster | variables)
-    detected, survivors = detections(tmp_path)
+    detected, survivors = read_results(tmp_path)
     assert survivors == (PROCESSES - 1 if continues else 0)
     assert done.returncode in (137, 143)  # of the killed process, or of those that srun ended
     assert [detection["continues"] for detection in detected] == [expected] * PROCESSES

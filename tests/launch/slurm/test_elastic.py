@@ -11,7 +11,7 @@ import pytest
 
 from cec_mpi.runtime.records.reading import read_records
 from helpers import ROOT
-from helpers.endless_task import STOP_FILE, vector
+from helpers.endless_task import STOP_FILE, make_vector
 from helpers.jobs import Job
 from helpers.waiting import LIMIT, wait_until
 
@@ -115,7 +115,7 @@ def test_machines_join_late_are_preempted_and_rejoin(slurm, symmetric):
 
     summary = json.loads((run.out / "summary.json").read_text())
     assert summary["wrong"] == 0
-    w = sum(vector(number, 60) for number in range(summary["products"]))
+    w = sum(make_vector(number, 60) for number in range(summary["products"]))
     result = np.load(run.out / "result.npy")
     np.testing.assert_allclose(result, symmetric.X @ w, rtol=1e-9, atol=1e-7)
     assert run.master.field("Restarts") == "1"

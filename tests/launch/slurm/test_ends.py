@@ -18,7 +18,7 @@ LAUNCHES = [
     pytest.param(
         ("--mpi=pmi2", "--kill-on-bad-exit", "-N", 2),
         (),
-        marks=pytest.mark.needs("pmi2-always"),
+        marks=pytest.mark.needs("reliable-pmi2"),
         id="pmi2",
     ),
 ]

@@ -22,10 +22,10 @@ RUN = ("run", "store", "power", "--out", "out")
 ALL_NODES = "--nodes=4 --ntasks-per-node=1"
 # Launchers of lockstep runs, each with the MPIs with which it works reliably.
 LAUNCHERS = [
-    pytest.param("mpirun", marks=pytest.mark.needs("own-mpirun")),
+    pytest.param("mpirun", marks=pytest.mark.needs("native-mpirun")),
     pytest.param("hydra", marks=pytest.mark.needs("hydra")),
     pytest.param("pmix", marks=pytest.mark.needs("pmix", "slurm-pmix")),
-    pytest.param("pmi2", marks=pytest.mark.needs("pmi2-always")),
+    pytest.param("pmi2", marks=pytest.mark.needs("reliable-pmi2")),
 ]
 
 
@@ -65,7 +65,7 @@ def test_an_example_runs_unchanged(slurm, symmetric, name):
     check_power(slurm.directory / "results")
 
 
-@pytest.mark.needs("own-mpirun")
+@pytest.mark.needs("native-mpirun")
 def test_bad_input_fails_the_job_with_its_exit_code(slurm, symmetric):
     run = f"run {symmetric.path} --out out vectors=none.npy"
     job = slurm.submit(slurm.write_script(f"--ntasks 4 --time 5 {run}"))
@@ -109,7 +109,7 @@ def test_a_preempted_elastic_job_continues_where_it_stopped(slurm, symmetric):
     check_resumed(job, out, "SIGTERM")
 
 
-@pytest.mark.needs("code after a signal")
+@pytest.mark.needs("signal-exit-code")
 # Intel MPI under pmi2 loses a rank: see the page.
 @pytest.mark.parametrize("launcher", LAUNCHERS[:-1])
 def test_a_warned_job_continues_where_it_stopped(slurm, symmetric, launcher):

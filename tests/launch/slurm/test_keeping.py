@@ -27,7 +27,7 @@ def machine_processes(conn):
 def test_lost_and_cancelled_machines_are_replaced(slurm, symmetric, endless_task):
     out = slurm.directory / "out"
     slow = ["--emulate-speeds", "1,1,1", "--emulate-base", "150"]
-    words = ["run", symmetric.path, *endless_task.words(symmetric), "--out", "out", *slow]
+    words = ["run", symmetric.path, *endless_task.prepare(symmetric), "--out", "out", *slow]
     command = slurm.run("cec-mpi", "slurm", "--keep", 3, "--time", "10:00", *words)
     assert command == "sbatch cec-mpi-master.sbatch\n"
     job = Job(slurm, slurm.run("sbatch", "--parsable", "cec-mpi-master.sbatch").strip())

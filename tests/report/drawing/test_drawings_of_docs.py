@@ -8,7 +8,7 @@ import pytest
 
 from cec_mpi.cli import main
 from helpers import ROOT
-from helpers.pages import pages_of_docs
+from helpers.pages import find_pages
 
 IMAGES = ROOT / "docs" / "images"
 DRAW = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["draw"]
@@ -52,6 +52,6 @@ def test_figures_of_docs_are_what_their_commands_draw(
 
 
 def test_each_drawing_is_used_on_a_page():
-    pages = [path.read_text("utf-8") for path in (ROOT / "README.md", *pages_of_docs())]
+    pages = [path.read_text("utf-8") for path in (ROOT / "README.md", *find_pages())]
     for path in IMAGES.iterdir():
         assert any(path.name in page for page in pages), path.name

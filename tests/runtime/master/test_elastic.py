@@ -159,23 +159,23 @@ CHECK = {"check": True}
         (
             5,
             CHECK,
-            {"spoil": corruption(np.nan, 2, adjoint=False)},
+            {"corrupt": corruption(np.nan, 2, adjoint=False)},
             False,
             [{"wrong": 2, "reason": "answered nan for row 4 of its shard"}, *EXCLUSION[1:]],
         ),
         # the product of its shard with the probe disagrees with those of the others
         (6, CHECK, {"errors": {2: shard_error(0.01, 3, 9)}}, True, EXCLUSION),
-        (6, CHECK, {"spoil": corruption(1e-3, 2, adjoint=False, once=True)}, True, EXCLUSION),
+        (6, CHECK, {"corrupt": corruption(1e-3, 2, adjoint=False, once=True)}, True, EXCLUSION),
         # a term disagrees with the product of its shard with the probe
-        (5, CHECK, {"spoil": corruption(1e-9, 2)}, True, EXCLUSION),
-        (5, CHECK, {"spoil": corruption(1e100, 2, entry=3 * COLUMNS - 1)}, True, EXCLUSION),
+        (5, CHECK, {"corrupt": corruption(1e-9, 2)}, True, EXCLUSION),
+        (5, CHECK, {"corrupt": corruption(1e100, 2, entry=3 * COLUMNS - 1)}, True, EXCLUSION),
         (5, CHECK, {"should_die": kill_at({2}, adjoint=False)}, True, LOSS),
         (5, CHECK, {"should_die": kill_at({2}, adjoint=True)}, True, LOSS),
         # machine 4 dies when it computes the term of machine 2
         (
             6,
             CHECK,
-            {"spoil": corruption(1, 2), "should_die": kill_at({4}, adjoint=True, count=2)},
+            {"corrupt": corruption(1, 2), "should_die": kill_at({4}, adjoint=True, count=2)},
             True,
             [*EXCLUSION[:1], {"lost": 4, "reason": "it died"}, *EXCLUSION[1:]],
         ),
@@ -211,7 +211,7 @@ def test_a_step_continues_without_a_faulty_machine(
             r"step 0 cannot be completed: 2 machines remain \(4, 5\), and a step needs 3; last lost"
             ": machine 3, it died$",
         ),
-        (5, {}, {"spoil": lambda job, values: values * np.nan}, False, "both are wrong"),
+        (5, {}, {"corrupt": lambda job, values: values * np.nan}, False, "both are wrong"),
         (
             5,
             CHECK,
@@ -244,7 +244,7 @@ def test_a_step_continues_without_a_faulty_machine(
         (
             5,
             {**CHECK, "machines": (1, 2, 3, 4)},
-            {"spoil": corruption(1e-6, 2), "should_die": kill_at({4}, adjoint=True)},
+            {"corrupt": corruption(1e-6, 2), "should_die": kill_at({4}, adjoint=True)},
             True,
             "step 0 has failed: machine 2 sent wrong answers, and too few",
         ),
@@ -278,9 +278,9 @@ def test_later_steps_do_not_multiply_shards_by_the_probe(make_master):
 def test_a_machine_that_joins_is_checked_first(make_master):
     master, hub = make_master(6, check=True, machines=(1, 2, 3, 4, 5), spares=1)
     check_block(master, adjoint=True)
-    hub.spoil = corruption(1e-3, machine=2)
+    hub.corrupt = corruption(1e-3, machine=2)
     check_block(master, adjoint=True)
-    hub.spoil = lambda job, values: values
+    hub.corrupt = lambda job, values: values
     check_block(master, adjoint=True)
     assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
 

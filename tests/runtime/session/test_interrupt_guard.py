@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from helpers.processes import local_machines
+from helpers.processes import find_local_machines
 from helpers.products import check_products
 
 pytestmark = [
@@ -48,7 +48,7 @@ def test_ctrl_c_in_a_product_raises_and_the_next_product_is_correct(small_store)
         check_products(X, small_store.X)
         pids = X.pids
         for product in PRODUCTS:
-            machines = local_machines()
+            machines = find_local_machines()
             for machine in machines:
                 machine.suspend()
             press_ctrl_c()
@@ -110,7 +110,7 @@ def test_handlers_of_the_program_are_not_replaced(small_store):
             signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         signal.signal(signal.SIGINT, lambda *_: received.append("program"))
-        machine = local_machines()[0]
+        machine = find_local_machines()[0]
         machine.suspend()
         timers = [press_ctrl_c(), threading.Timer(0.6, machine.resume)]
         timers[1].start()

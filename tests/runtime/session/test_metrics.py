@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.metrics import publish_metrics
 from helpers import ROOT
-from helpers.processes import free_port
+from helpers.processes import find_free_port
 from helpers.recording import MemoryRecorder
 from helpers.steps import record
 
@@ -58,7 +58,7 @@ def test_the_documentation_lists_all_metrics():
 
 @pytest.fixture
 def port():
-    return free_port()
+    return find_free_port()
 
 
 @pytest.fixture(scope="module")

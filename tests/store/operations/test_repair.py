@@ -18,7 +18,7 @@ from cec_mpi.store.files.durable import locked
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.rebuilding import RebuildWork
 from cec_mpi.store.work import LocalRunner
-from helpers.stores import contents, encode_in_small_blocks, flip_bit, publish_matching_checksums
+from helpers.stores import encode_in_small_blocks, flip_bit, publish_matching_checksums, read_files
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 301, 40
 R = 101  # rows per shard
@@ -79,10 +79,10 @@ def check_decodes(path, X):
 
 
 def test_repair_does_not_change_a_good_store(path):
-    before = contents(path)
+    before = read_files(path)
     result = repair(path)
     assert (result.rebuilt, result.restored, result.unresolved, result.faulty) == ({}, [], [], ())
-    assert contents(path) == before
+    assert read_files(path) == before
 
 
 LOST = list(combinations(range(1, MACHINES + 1), MACHINES - RECOVERY))[::4]
@@ -124,7 +124,7 @@ def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(
     template, tmp_path_factory, kinds, position
 ):
     path = shutil.copytree(template / "store", tmp_path_factory.mktemp("any") / "store")
-    before = contents(path)
+    before = read_files(path)
     for machine, kind in kinds.items():
         file = path / shard_name(machine)
         if kind == "delete":
@@ -133,12 +133,12 @@ def test_any_damage_is_found_and_only_damaged_blocks_are_rebuilt(
             os.truncate(file, position if kind == "cut" else len(before[file.name]) + position)
         else:
             flip_bit(file, position if kind == "flip" else position % 128)
-    condition, after_damage = verify(path), contents(path)
+    condition, after_damage = verify(path), read_files(path)
     assert set(condition.damaged) == kinds.keys()
     if (condition.good.sum(axis=0) < RECOVERY).any():
         with pytest.raises(DamagedStoreError, match=r"fewer than 3 of 6 shards are good at rows"):
             repair(path)
-        assert contents(path) == after_damage
+        assert read_files(path) == after_damage
         return
     result = repair(path)
     assert verify(path).damaged == []
@@ -160,18 +160,18 @@ def test_lost_rows_are_named_and_no_file_is_written(path, tmp_path):
     for machine in (1, 2, 4, 6):
         overwrite(path, machine, 50)
     (path / shard_name(1)).unlink()
-    before = contents(path)
+    before = read_files(path)
     message = r"fewer than 3 of 6 shards are good at rows \d+\.\.\d+ of each of the 3 parts of X"
     with pytest.raises(DamagedStoreError, match=message) as error:
         repair(path)
     assert error.value.exit_code == 5
     assert "row 101 p + k" in str(error.value)
-    assert contents(path) == before
+    assert read_files(path) == before
     with pytest.raises(DamagedStoreError, match=message):
         decode(path, tmp_path / "X.npy")
     with pytest.raises(DamagedStoreError, match=message):
         add_machine(path)
-    assert contents(path) == before
+    assert read_files(path) == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["store"]
 
 
@@ -211,7 +211,7 @@ def test_error_bounds_grow_with_each_repair(path, X):
 
 @pytest.mark.parametrize("interrupted_at", [0, 1, 2, 3])
 def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch, interrupted_at):
-    before = contents(path)
+    before = read_files(path)
     for n, other in enumerate((2, 3, 1, 4, 6, 5), start=1):
         (path / shard_name(n)).rename(path / f"aside-{other}")
     for n in range(1, MACHINES + 1):
@@ -231,7 +231,7 @@ def test_swapped_files_get_their_names_back_even_after_a_kill(path, monkeypatch,
             repair(path)
     monkeypatch.undo()
     assert repair(path).rebuilt == {}
-    after = contents(path)
+    after = read_files(path)
     after.pop(".lock", None)
     assert after == before
 
@@ -253,7 +253,7 @@ def test_a_copy_under_another_name_replaces_a_damaged_shard(path, X):
 )
 @pytest.mark.parametrize("change", ["lose", "alter"])
 def test_other_damaged_files_are_named_and_restored(path, name, change):
-    before = contents(path)
+    before = read_files(path)
     if change == "lose":
         (path / name).unlink()
     else:
@@ -264,7 +264,7 @@ def test_other_damaged_files_are_named_and_restored(path, name, change):
     result = repair(path)
     assert result.rebuilt == {}
     assert result.restored == [name]
-    assert contents(path) == before
+    assert read_files(path) == before
     condition = verify(path)
     assert (condition.damaged, condition.other_problems) == ([], {})
 
@@ -381,13 +381,13 @@ def test_decode_excludes_a_wrong_shard(path, X):
 @in_both_dtypes
 def test_an_added_machine_can_replace_any_other(path, X):
     store = open_store(path)
-    before = contents(path)
+    before = read_files(path)
     manifest = add_machine(path)
     assert manifest.code.machines == MACHINES + 1
     assert open_store(path).manifest.shards == manifest.shards
     assert manifest.shards[-1].rebuilt[0].stop == R
-    assert {name: data for name, data in contents(path).items() if name in before} == before | {
-        name: contents(path)[name] for name in ("manifest.json", "manifest.copy.json")
+    assert {name: data for name, data in read_files(path).items() if name in before} == before | {
+        name: read_files(path)[name] for name in ("manifest.json", "manifest.copy.json")
     }
     assert store.open_shard(2).load([(0, R)]).bytes > 0  # opened before the machine was added
     for machine in (1, 2, 3, 4):

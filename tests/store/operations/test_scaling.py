@@ -18,7 +18,7 @@ from cec_mpi.errors import DamagedStoreError, InputError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.manifest_files import manifest_text, read_manifest
-from helpers.stores import InterruptedRunner, contents, encode_blocks
+from helpers.stores import InterruptedRunner, encode_blocks, read_files
 
 RNG = np.random.default_rng(0)
 FILES = ("row-exponents.npy", "row-exponents.copy.npy", "column-sizes.npy", "column-sizes.copy.npy")
@@ -175,7 +175,7 @@ def test_a_resume_does_not_trust_the_journal(tmp_path, damaged, rows, columns, p
             change(tmp_path / "store" / damaged)
         encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
         resumed, expected = (
-            contents(tmp_path / name, "source.json") for name in ("store", "whole")
+            read_files(tmp_path / name, "source.json") for name in ("store", "whole")
         )
         assert resumed == expected
         shutil.rmtree(tmp_path / "store")
@@ -213,7 +213,7 @@ DAMAGES = [truncate, replace_by_another_store, damage_header]
     [*((name, os.unlink) for name in FILES), *((FILES[0], change) for change in DAMAGES)],
 )
 def test_a_damaged_file_is_named_and_restored_from_its_copy(store, name, change):
-    before, X = contents(store), load_scaling(store)
+    before, X = read_files(store), load_scaling(store)
     change(store / name)
     condition = verify(store)
     assert (condition.damaged, list(condition.other_problems)) == ([], [name])
@@ -221,7 +221,7 @@ def test_a_damaged_file_is_named_and_restored_from_its_copy(store, name, change)
     np.testing.assert_array_equal(load_scaling(store).column_sizes, X.column_sizes)
     decode(store, store.parent / "X.npy")
     assert repair(store).restored == [name]
-    assert contents(store) == before
+    assert read_files(store) == before
 
 
 @pytest.mark.parametrize("kind", ["row-exponents", "column-sizes"])
