@@ -1,4 +1,4 @@
-"""The numbers that the pages about ideas tell in words are those of their examples and drawings."""
+"""Numbers in the prose of the pages about ideas agree with their examples and drawings."""
 
 import re
 from fractions import Fraction
@@ -15,14 +15,14 @@ NUMBERS = r"[\d(][\d/+() -]*"
 EQUATION = re.compile(rf"(?<![\w./^*{{-])({NUMBERS}) = (\d+(?: ?/ ?\d+)?)(?![\w./])")
 
 
-def exactly(text):
-    """The value of fractions, their sums and differences."""
+def evaluate(text):
+    """Return the exact value of fractions, their sums and differences."""
     assert re.fullmatch(r"[\d/+() -]+", text)
     return eval(re.sub(r"\d+", r"Fraction(\g<0>)", text), {"Fraction": Fraction})
 
 
-def told(page):
-    """The words of a page, and what its blocks and drawings show."""
+def split_page(page):
+    """Return the prose of a page, and the text of its blocks and drawings."""
     text = page.read_text("utf-8")
     shown = "\n".join(BLOCK.findall(text))
     for name in re.findall(r"\.\./images/([\w-]+\.svg)", text):
@@ -31,22 +31,22 @@ def told(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_equations_in_words_hold(page):
-    words, _ = told(page)
-    for left, right in EQUATION.findall(words):
-        assert exactly(left) == exactly(right), f"{left} = {right}"
+def test_equations_in_prose_hold(page):
+    prose, _ = split_page(page)
+    for left, right in EQUATION.findall(prose):
+        assert evaluate(left) == evaluate(right), f"{left} = {right}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_fractions_in_words_are_computed(page):
-    words, shown = told(page)
-    computed = {exactly(each) for each in FRACTION.findall(shown)}
-    computed |= {exactly(right) for _, right in EQUATION.findall(words)}
-    plain = EQUATION.sub("", words)
-    assert {each for each in FRACTION.findall(plain) if exactly(each) not in computed} == set()
+def test_fractions_in_prose_are_computed(page):
+    prose, shown = split_page(page)
+    computed = {evaluate(fraction) for fraction in FRACTION.findall(shown)}
+    computed |= {evaluate(right) for _, right in EQUATION.findall(prose)}
+    fractions = set(FRACTION.findall(EQUATION.sub("", prose)))
+    assert {fraction for fraction in fractions if evaluate(fraction) not in computed} == set()
 
 
-def test_words_tell_many_numbers():
-    words = "".join(told(page)[0] for page in PAGES)
-    assert len(EQUATION.findall(words)) >= 4
-    assert len(FRACTION.findall(words)) >= 20
+def test_the_prose_has_many_numbers():
+    prose = "".join(split_page(page)[0] for page in PAGES)
+    assert len(EQUATION.findall(prose)) >= 4
+    assert len(FRACTION.findall(prose)) >= 20

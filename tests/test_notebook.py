@@ -1,4 +1,4 @@
-"""Notebooks: the tutorial's prints what is kept in it, and operators show their state."""
+"""The notebook of the tutorial prints what it shows, and operators show their state."""
 
 import re
 
@@ -14,8 +14,8 @@ from helpers.waiting import LIMIT
 NOTEBOOK = ROOT / "docs" / "tutorial" / "notebook.ipynb"
 
 
-def said(cell):
-    """What a cell printed, in pieces if the kernel was busy, and the value that it ended with."""
+def output_text(cell):
+    """Return the output of a cell, joined if a busy kernel has split it, and its last value."""
     return "".join(
         output.get("text") or output.get("data", {}).get("text/plain", "")
         for output in cell.get("outputs", [])
@@ -24,19 +24,19 @@ def said(cell):
 
 @pytest.mark.usefixtures("no_launcher")
 def test_the_notebook_prints_what_it_shows_and_ends_with_a_report(tmp_path):
-    kept = nbformat.read(NOTEBOOK, as_version=4)
+    saved = nbformat.read(NOTEBOOK, as_version=4)
     run = nbformat.read(NOTEBOOK, as_version=4)
-    place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(run, timeout=LIMIT, kernel_name="python3", resources=place).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(run, timeout=LIMIT, kernel_name="python3", resources=resources).execute()
     *cells, last = (cell for cell in run.cells if cell.cell_type == "code")
-    *shown, _ = (cell for cell in kept.cells if cell.cell_type == "code")
-    assert [said(cell) for cell in cells] == [said(cell) for cell in shown]
-    assert any(map(said, shown))
+    *shown, _ = (cell for cell in saved.cells if cell.cell_type == "code")
+    assert [output_text(cell) for cell in cells] == [output_text(cell) for cell in shown]
+    assert any(map(output_text, shown))
     assert "report.html" in last.outputs[0]["data"]["text/html"]
     assert "pca is done." in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_the_notebook_keeps_no_trace_of_who_ran_it():
+def test_the_saved_notebook_has_no_execution_metadata():
     for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
         assert "execution" not in cell.metadata
         assert cell.get("execution_count") is None
@@ -57,12 +57,12 @@ def test_progress_is_redrawn_below_the_cell_and_an_operator_shows_its_machines(t
     book = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell("\n".join(cells)), nbformat.v4.new_code_cell("X")]
     )
-    place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(book, timeout=LIMIT, kernel_name="python3", resources=place).execute()
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(book, timeout=LIMIT, kernel_name="python3", resources=resources).execute()
     (progress,) = (o for o in book.cells[0].outputs if o.output_type == "display_data")
     assert "step 7" in progress["data"]["text/html"]
     assert "4 of 5 available" in progress["data"]["text/html"]
-    table = dict(re.findall(r"<tr><th>(.*?)</th><td>(.*?)</td>", said_as_html(book.cells[1])))
+    table = dict(re.findall(r"<tr><th>(.*?)</th><td>(.*?)</td>", last_html_output(book.cells[1])))
     assert table == {
         "X": "12 x 4 float64",
         "store": "store",
@@ -81,5 +81,5 @@ def test_progress_needs_a_recorder():
         raise AssertionError("nothing may be shown")
 
 
-def said_as_html(cell):
+def last_html_output(cell):
     return cell.outputs[-1]["data"]["text/html"]

@@ -15,8 +15,8 @@ from cec_mpi.tasks import ridge
 X = np.random.default_rng(0).standard_normal((20, 3))
 
 
-class Named:
-    """A path of another library."""
+class ForeignPath:
+    """A path object of another library."""
 
     def __init__(self, path):
         self._path = str(path)
@@ -26,7 +26,7 @@ class Named:
 
 
 @pytest.mark.usefixtures("no_launcher")
-@pytest.mark.parametrize("kind", [str, Path, Named])
+@pytest.mark.parametrize("kind", [str, Path, ForeignPath])
 def test_functions_take_every_kind_of_path(kind, call, tmp_path):
     def at(name):
         return kind(tmp_path / name)
@@ -55,7 +55,7 @@ def test_functions_take_every_kind_of_path(kind, call, tmp_path):
 
 
 URL = "s3://bucket/x.npy"
-SAYS = "s3://bucket/x.npy is a URL with the scheme s3: expected a file or directory"
+MESSAGE = "s3://bucket/x.npy is a URL with the scheme s3: expected a file or directory"
 
 
 def test_functions_name_the_scheme_of_a_url(tmp_path):
@@ -79,12 +79,12 @@ def test_functions_name_the_scheme_of_a_url(tmp_path):
     ):
         with pytest.raises(InputError) as caught:
             use()
-        assert str(caught.value).startswith(SAYS)
-    assert [each.name for each in tmp_path.iterdir()] == ["store"]
+        assert str(caught.value).startswith(MESSAGE)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_an_empty_path_is_no_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # which has parts of a matrix
+def test_an_empty_path_is_not_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a directory that contains a matrix
     np.save(tmp_path / "X.npy", X)
     for use in (
         lambda: cec_mpi.encode("", tmp_path / "new", 4, 3),
@@ -117,7 +117,7 @@ def test_commands_name_the_scheme_of_a_url(call, tmp_path, line):
     before = sorted(tmp_path.rglob("*"))
     code, out, err = call(line.replace("URL", URL).split(), tmp_path)
     assert code == 2
-    assert SAYS in err
+    assert MESSAGE in err
     assert err.count("\n") == 1
     assert not out
     assert sorted(tmp_path.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""What the reference says of files and exit codes is all that there is, and nothing else."""
+"""The reference describes all fields, files and exit codes, and no others."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ RECORDS = (REFERENCE / "records.md").read_text()
 
 
 def section(title, page=RECORDS):
-    """The text below a heading, up to the next one of its kind or above."""
+    """Return the text below a heading, up to the next heading of its level or above."""
     (level,) = re.findall(rf"^(#+) {re.escape(title)}$", page, re.MULTILINE)
     after = page.split(f"\n{level} {title}\n", 1)[1]
     return re.split(rf"^#{{1,{len(level)}}} ", after, flags=re.MULTILINE)[0]
 
 
 def first_cells(text, heading):
-    """The code in the first column of a table, which begins with this heading."""
+    """Return the code in the first column of the table whose first heading this is."""
     table = text.split(f"| {heading} |", 1)[1].split("\n\n", 1)[0]
     cells = re.findall(r"^\| (\[?`[^|]*)\|", table, re.MULTILINE)
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Results of two runs in one process: of `matvec`, and of a solver that did not converge."""
+def results(tmp_path_factory):
+    """A directory with results of `matvec`, and of a solver that did not converge."""
     directory = tmp_path_factory.mktemp("reference")
     basis = np.random.default_rng(1).standard_normal((30, 30))
     np.save(directory / "X.npy", basis @ basis.T)
     np.save(directory / "W.npy", np.ones((2, 30)))
     cec_mpi.encode(directory / "X.npy", directory / "store", 3, 2)
-    for out, words in (
+    for out, args in (
         ("products", [f"vectors={directory / 'W.npy'}", "--emulate-speeds", "1,1,2"]),
         ("power", ["power", "iterations=9", "--checkpoint-every", 2]),
     ):
-        command = ["run", directory / "store", "--serial", "-q", "--out", directory / out, *words]
+        command = ["run", directory / "store", "--serial", "-q", "--out", directory / out, *args]
         assert main([str(word) for word in command]) == (8 if out == "power" else 0)
     return directory
 
 
-def lines_of(directory, kind):
+def read_lines(directory, kind):
     lines = map(json.loads, (directory / "steps.jsonl").read_text().splitlines())
     return [line for line in lines if line["kind"] == kind]
 
 
 @pytest.mark.usefixtures("no_launcher")
-def test_each_field_of_a_header_is_described(made):
-    (header,) = lines_of(made / "products", "header")
+def test_each_field_of_a_header_is_described(results):
+    (header,) = read_lines(results / "products", "header")
     text = section("Headers")
     assert sorted({"kind", *first_cells(text, "field")}) == sorted(header)
     assert header["version"] == VERSION
@@ -72,36 +72,36 @@ def test_each_field_of_a_header_is_described(made):
     (versions,) = re.findall(r"^\| `versions` \|(.*)$", text, re.MULTILINE)
     assert re.findall(r"`(\w+)`", versions) == list(header["versions"])
     (emulation,) = re.findall(r"^\| `emulation` \|(.*)$", text, re.MULTILINE)
-    names = [each.name for each in (*fields(Emulation), *fields(SpeedChange))]
+    names = [field.name for field in (*fields(Emulation), *fields(SpeedChange))]
     assert sorted(re.findall(r"`(\w+)`", emulation)) == sorted(names)
 
 
-def test_each_field_of_a_step_is_described(made):
+def test_each_field_of_a_step_is_described(results):
     described = first_cells(section("Steps"), "field")
     assert sorted(described) == sorted(FIELDS)
     assert sorted(first_cells(section("Steps"), "reason")) == sorted(get_args(AbsenceReason))
-    step = lines_of(made / "power", "step")[0]
+    step = read_lines(results / "power", "step")[0]
     assert set(step) - {"kind"} <= set(described)
     (parts,) = re.findall(r"^\| `payload_bytes` \|(.*)$", section("Steps"), re.MULTILINE)
     assert re.findall(r"`(\w+)`", parts) == list(step["payload_bytes"])
 
 
-def test_each_kind_of_event_and_line_is_described(made):
+def test_each_kind_of_event_and_line_is_described(results):
     assert sorted(first_cells(section("Steps"), "event")) == sorted(KINDS_BY_NAME)
     kinds = first_cells(section("Lines between steps"), "`kind`")
-    assert {"header", "step", *kinds} - {"waiting", "unfinished"} == {  # nobody was missing
+    assert {"header", "step", *kinds} - {"waiting", "unfinished"} == {  # no machine was missing
         json.loads(line)["kind"]
-        for line in (made / "power" / "steps.jsonl").read_text().splitlines()
+        for line in (results / "power" / "steps.jsonl").read_text().splitlines()
     }
-    assert set(lines_of(made / "power", "progress")[0]) == {"kind", "values"}
-    assert set(lines_of(made / "power", "checkpoint")[0]) == {"kind"}
+    assert set(read_lines(results / "power", "progress")[0]) == {"kind", "values"}
+    assert set(read_lines(results / "power", "checkpoint")[0]) == {"kind"}
     (row,) = [line for line in section("Lines between steps").splitlines() if "`waiting`" in line]
     assert all(f"`{name}`" in row for name in Waiting.__struct_fields__)
 
 
 @pytest.mark.parametrize("run", ["products", "power"])
-def test_each_field_of_a_summary_is_described(made, run):
-    summary = json.loads((made / run / "summary.json").read_text())
+def test_each_field_of_a_summary_is_described(results, run):
+    summary = json.loads((results / run / "summary.json").read_text())
     text = section("summary.json")
     numbers = {"eigenvalue", "residual", "iterations", "converged"} if run == "power" else set()
     described = first_cells(text, "field")
@@ -113,43 +113,43 @@ def test_each_field_of_a_summary_is_described(made, run):
     assert set(summary["run"]) <= set(re.findall(r"`(\w+)`", run_line))
 
 
-def test_each_array_of_a_checkpoint_is_described(made):
-    with np.load(made / "power" / "checkpoint.npz") as file:
+def test_each_array_of_a_checkpoint_is_described(results):
+    with np.load(results / "power" / "checkpoint.npz") as file:
         names = {re.sub(r"^state\.\w+$", "state.NAME", name) for name in file.files}
         about = json.loads(str(file["about"]))
     text = section("checkpoint.npz")
     assert set(first_cells(text, "array")) == names
-    summary = json.loads((made / "power" / "summary.json").read_text())
+    summary = json.loads((results / "power" / "summary.json").read_text())
     assert about == {"version": about["version"], **summary["run"]}
     assert f"Version {about['version']}." in text
 
 
-def test_each_file_of_a_run_is_described(made):
+def test_each_file_of_a_run_is_described(results):
     described = set(first_cells(RECORDS, "file in DIR"))
     for run in ("products", "power"):
-        found = (path for path in (made / run).rglob("*") if path.is_file())
-        names = {str(path.relative_to(made / run)) for path in found}
+        found = (path for path in (results / run).rglob("*") if path.is_file())
+        names = {str(path.relative_to(results / run)) for path in found}
         names = {re.sub(r"machine-\d+", "machine-0001", name) for name in names}
         assert names <= described
 
 
-def names_in(content, *above):
-    """The fields of an object, with those of objects in it, as the reference writes them."""
+def field_names(content, *parents):
+    """Yield the fields of an object and of nested objects, as the reference writes them."""
     for name, value in content.items():
-        yield ".".join([*above, name])
+        yield ".".join([*parents, name])
         if isinstance(value, dict):
-            yield from names_in(value, *above, name)
+            yield from field_names(value, *parents, name)
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            yield from names_in(value[0], *above[:-1], f"{name}[]")
+            yield from field_names(value[0], *parents[:-1], f"{name}[]")
 
 
-def test_each_field_of_a_manifest_is_described(made):
+def test_each_field_of_a_manifest_is_described(results):
     page = (REFERENCE / "store.md").read_text()
     text = section("manifest.json, field by field", page)
     described = set(first_cells(text, "field"))
-    manifest = json.loads((made / "store" / "manifest.json").read_text())
-    inner = {name for name in names_in(manifest) if isinstance(manifest.get(name), dict)}
-    found = {re.sub(r"^(code\.conditioning)\..*", r"\1", name) for name in names_in(manifest)}
+    manifest = json.loads((results / "store" / "manifest.json").read_text())
+    inner = {name for name in field_names(manifest) if isinstance(manifest.get(name), dict)}
+    found = {re.sub(r"^(code\.conditioning)\..*", r"\1", name) for name in field_names(manifest)}
     assert found - inner == described - {"column_names", "missing"}
     (conditioning,) = re.findall(r"^\| `code.conditioning` \|(.*)$", text, re.MULTILINE)
     assert set(manifest["code"]["conditioning"]) == set(re.findall(r"`(\w+)`", conditioning))
@@ -172,7 +172,7 @@ PARSERS = dict(build_parser().walk())
 
 
 @pytest.mark.parametrize("command", PARSERS)
-def test_each_option_has_a_help(command):
-    chosen = PARSERS[command]
-    options = [each for each in chosen._actions if not isinstance(each, argparse._SubParsersAction)]
-    assert not [each.option_strings or each.dest for each in options if not each.help]
+def test_each_option_has_a_help_text(command):
+    actions = PARSERS[command]._actions
+    options = [a for a in actions if not isinstance(a, argparse._SubParsersAction)]
+    assert not [option.option_strings or option.dest for option in options if not option.help]

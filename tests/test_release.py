@@ -1,4 +1,4 @@
-"""What a release says of itself: one version, one address, and a README that needs no files."""
+"""A release has one version, one project address, and a README that needs no other files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LINK = re.compile(r"!?\[[^]]*\]\(([^)]*)\)")
 describe = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["description"]
 
 
-def test_the_readme_shows_a_picture_that_is_there_and_links_to_nothing_else_beside_it():
-    beside = [each for each in LINK.findall(README) if not re.match("https?:|#", each)]
-    assert beside == ["docs/images/assignment.svg"]
-    assert (ROOT / beside[0]).is_file()
+def test_the_only_file_that_the_readme_links_to_is_a_picture():
+    files = [target for target in LINK.findall(README) if not re.match("https?:|#", target)]
+    assert files == ["docs/images/assignment.svg"]
+    assert (ROOT / files[0]).is_file()
 
 
-def test_without_an_address_of_the_project_a_release_shows_the_readme_without_the_picture():
+def test_without_a_project_address_a_release_shows_the_readme_without_the_picture():
     text = describe(README, "")
     assert not LINK.findall(text)
     before, after = README.split("![", 1)
@@ -34,15 +34,15 @@ def test_without_an_address_of_the_project_a_release_shows_the_readme_without_th
 
 
 @pytest.mark.parametrize("source", ["https://example.org/cec", "https://example.org/cec/"])
-def test_with_an_address_of_the_project_all_links_are_whole(source):
+def test_with_a_project_address_all_links_are_absolute(source):
     assert LINK.findall(describe(README, source)) == [
         "https://example.org/cec/raw/HEAD/docs/images/assignment.svg"
     ]
-    kept = "[a](https://b.org) [c](#d)"
-    assert describe(kept, source) == kept
+    unchanged = "[a](https://b.org) [c](#d)"
+    assert describe(unchanged, source) == unchanged
 
 
-def test_one_version_everywhere():
+def test_all_files_have_the_same_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+", cec_mpi.__version__)
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert cited["version"] == cec_mpi.__version__
@@ -60,7 +60,7 @@ def test_one_version_everywhere():
     assert set(named) == {cec_mpi.__version__}
 
 
-def test_citations_have_what_programs_want_and_name_the_paper():
+def test_citations_have_the_required_fields_and_name_the_paper():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert {"cff-version", "message", "title", "authors"} <= set(cited)
     assert cited["license"] == PROJECT["license"]
@@ -77,7 +77,7 @@ def test_citations_have_what_programs_want_and_name_the_paper():
 
 @pytest.fixture
 def clone(tmp_path):
-    """A clone of the project's scripts and of what a release reads, with one commit."""
+    """A repository with one commit of the files that scripts/release reads."""
     for name in ("scripts/release", "cec_mpi/_version.py", "CHANGELOG.md", "CITATION.cff"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tmp_path / name)
@@ -87,9 +87,9 @@ def clone(tmp_path):
     return tmp_path
 
 
-def git(directory, *words):
-    who = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
-    subprocess.run(["git", *who, *words], cwd=directory, check=True)
+def git(directory, *args):
+    identity = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
+    subprocess.run(["git", *identity, *args], cwd=directory, check=True)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def git(directory, *words):
         ("current", {"CITATION.cff": "date-released: 1999-01-01\n"}, "CITATION.cff of .*expected"),
     ],
 )
-def test_a_release_needs_a_tag_that_agrees_with_its_files(clone, tag, changed, message):
+def test_the_tag_of_a_release_must_agree_with_its_files(clone, tag, changed, message):
     for name, text in changed.items():
         (clone / name).write_text(text)
         git(clone, "commit", "-qam", "Change it")
     if tag:
         tag = f"v{cec_mpi.__version__}" if tag == "current" else tag
         git(clone, "tag", tag)
-    done = subprocess.run(
+    result = subprocess.run(
         [clone / "scripts" / "release", tag or "v0.0.0"], capture_output=True, text=True
     )
-    assert done.returncode == 2
-    assert re.match(rf"scripts/release: {message}", done.stderr), done.stderr
+    assert result.returncode == 2
+    assert re.match(rf"scripts/release: {message}", result.stderr), result.stderr
     assert not (clone / "release").exists()

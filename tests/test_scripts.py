@@ -1,4 +1,4 @@
-"""The script that runs all tests, to its end, whatever fails; and that studies begin."""
+"""The test script runs all stages even if some fail, and all studies have help."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ case "${0##*/} $*" in
     *pytest*tests/packages) exit 3 ;;
     *pytest*tests/docs | *pytest*tests/hosts | *pytest*" tests/launch --ignore"*)
         trap 'echo interrupted >> "$RAN"; exit 2' INT
-        echo waits >> "$RAN"
+        echo waiting >> "$RAN"
         while :; do sleep 0.01; done
         ;;
 esac
@@ -29,8 +29,8 @@ esac
 
 @pytest.fixture
 def script(tmp_path):
-    """Start scripts/test of a project whose programs only say that they ran."""
-    started = []
+    """Start scripts/test of a project whose programs only record that they ran."""
+    processes = []
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("python", "mpirun", "ruff", "lint-imports", "mypy"):
@@ -45,7 +45,7 @@ def script(tmp_path):
     def start(stages):
         variables = {"RAN": str(tmp_path / "ran"), "TMPDIR": str(tmp_path)}
         command = ["bash", tmp_path / "scripts" / "test", "--only", stages]
-        started.append(
+        processes.append(
             subprocess.Popen(
                 command,
                 env={**os.environ, **variables},
@@ -56,32 +56,32 @@ def script(tmp_path):
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         )
-        return started[-1]
+        return processes[-1]
 
     yield start
-    for process in started:
+    for process in processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def ran(directory):
-    """The words of what ran, but for questions to Python."""
-    words = (directory / "ran").read_text().splitlines()
-    return [each for each in words if "mpi_at_hand" not in each and "compileall" not in each]
+def list_runs(directory):
+    """Return the commands that ran, except queries of Python and compilation."""
+    lines = (directory / "ran").read_text().splitlines()
+    return [line for line in lines if "mpi_at_hand" not in line and "compileall" not in line]
 
 
-def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
+def test_all_stages_run_and_failed_ones_are_listed(script, tmp_path):
     process = script("lint,types,packages,slurm")
-    said, _ = process.communicate(timeout=LIMIT)
+    output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
-    words = [line.split(" -q")[0] for line in ran(tmp_path)]
-    assert sorted(words) == ["lint-imports ", "mypy "] + 2 * ["python -m pytest"] + [
+    commands = [line.split(" -q")[0] for line in list_runs(tmp_path)]
+    assert sorted(commands) == ["lint-imports ", "mypy "] + 2 * ["python -m pytest"] + [
         "ruff check .",
         "ruff format --check .",
     ]
-    assert "\n== packages" in said
-    *_, head, first, second = said.splitlines()
+    assert "\n== packages" in output
+    *_, head, first, second = output.splitlines()
     assert head.startswith("Failed, after ")
     first, second = sorted((first, second))
     assert first == "  lint: ruff check . (exit code 7)"
@@ -89,14 +89,14 @@ def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
     assert second.endswith("python -m pytest -q tests/packages (exit code 3)")
 
 
-def test_an_interrupt_ends_all_at_once(script, tmp_path):
+def test_an_interrupt_ends_all_stages_at_once(script, tmp_path):
     process = script("docs,ranks,packages,hosts,slurm,launch")
-    wait_until(lambda: (tmp_path / "ran").exists() and ran(tmp_path).count("waits") == 3)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
-    said, _ = process.communicate(timeout=LIMIT)
+    wait_until(lambda: (tmp_path / "ran").exists() and list_runs(tmp_path).count("waiting") == 3)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal does this for Ctrl-C
+    output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    assert ran(tmp_path)[-3:] == ["interrupted"] * 3
-    assert "All passed" not in said
+    assert list_runs(tmp_path)[-3:] == ["interrupted"] * 3
+    assert "All passed" not in output
     assert not list(tmp_path.glob("cec.*"))
 
 
@@ -104,23 +104,23 @@ STUDIES = [
     path
     for folder in ("benchmarks", "campaigns")
     for path in sorted((ROOT / "scripts" / folder).glob("*.py"))
-    if path.name not in ("measure.py", "petsc_step.py")  # parts of others
+    if path.name not in ("measure.py", "petsc_step.py")  # modules of other studies
 ]
 
 
 HELP = """
 import contextlib, io, os, runpy, sys
 for path in sys.argv[1:]:
-    sys.argv, sys.path[0], said = [path, "--help"], os.path.dirname(path), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+    sys.argv, sys.path[0], output = [path, "--help"], os.path.dirname(path), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         runpy.run_path(path, run_name="__main__")
-    assert "--seed" in said.getvalue() and "--seconds" in said.getvalue(), path
-print("all begun")
+    assert "--seed" in output.getvalue() and "--seconds" in output.getvalue(), path
+print("all have help")
 """
 
 
-def test_studies_begin_and_say_how_they_are_used():
-    """So every name that they take of the package is there."""
+def test_all_studies_start_and_print_their_help():
+    """This checks that every name that they import exists."""
     command = [sys.executable, "-c", HELP, *STUDIES]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "all begun\n", "")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "all have help\n", "")
