@@ -1,4 +1,4 @@
-"""Batch scripts of ``cec-mpi slurm``: their text, and their effect in bash."""
+"""Batch scripts of ``cec-mpi slurm``: their text and what bash does with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = ROOT / "scripts" / "slurm"
 RUN = "run '/data/my store' --out \"it's\" ridge y=y.npy"
 EXAMPLE = "--time 00:30:00 run store power --out results"
-WRITTEN = {  # arguments that write each file
+COMMAND_LINES = {  # arguments that print each file
     EXAMPLES / "lockstep.sbatch": f"--ntasks 7 {EXAMPLE}",
     EXAMPLES / "elastic.sbatch": f"--ntasks 7 {EXAMPLE} --elastic",
     GOLDEN / "quoted.sbatch": '--ntasks 7 --job-name "it\'s 5 * $HOME" --time 1-12:00:00 --nodes 3 '
@@ -31,14 +31,14 @@ WRITTEN = {  # arguments that write each file
     "--setup 'module load openmpi' --setup '. venv/bin/activate' run '$store' --out '`out`' "
     "'my_tasks:f' 'name=a \"b\" $(c) ; d' empty=",
 }
-KINDS = ("master", "machines")  # of the scripts of --elastic
+SCRIPT_KINDS = ("master", "machines")  # of the scripts of --elastic
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture
 def slurm(call):
-    return lambda *words: call(["slurm", *words])
+    return lambda *args: call(["slurm", *args])
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +52,22 @@ def store(tmp_path_factory):
 # --- text ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", COMMAND_LINES, ids=lambda path: path.stem)
 def test_scripts_equal_the_golden_files(slurm, path):
-    code, out, err = slurm(*shlex.split(WRITTEN[path]))
+    code, out, err = slurm(*shlex.split(COMMAND_LINES[path]))
     assert (code, err) == (0, "")
     assert out == path.read_text()
 
 
 @pytest.mark.parametrize(
-    ("words", "ranks"),
+    ("args", "ranks"),
     [
         ("", 5),
         ("--machines 1,2,4", 4),
     ],
 )
-def test_a_job_has_the_ranks_that_the_run_needs(slurm, store, words, ranks):
-    code, out, _ = slurm("run", store, "--out", "results", *words.split())
+def test_a_job_has_the_ranks_that_the_run_needs(slurm, store, args, ranks):
+    code, out, _ = slurm("run", store, "--out", "results", *args.split())
     assert code == 0
     assert f"#SBATCH --ntasks={ranks}\n" in out
 
@@ -87,9 +87,9 @@ def test_invalid_time_limits_are_refused(text):
 
 def test_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = "--elastic 24 --job-name elastic --time 2:00:00 --cpus-per-task 4 --partition low "
-    words += f"--sbatch mem=8G --setup '. venv/bin/activate' {RUN}"
-    code, out, err = slurm(*shlex.split(words))
+    args = "--elastic 24 --job-name elastic --time 2:00:00 --cpus-per-task 4 --partition low "
+    args += f"--sbatch mem=8G --setup '. venv/bin/activate' {RUN}"
+    code, out, err = slurm(*shlex.split(args))
     assert (code, err) == (0, "")
     assert out == "sbatch elastic-machines.sbatch $(sbatch --parsable elastic-master.sbatch)\n"
     for path in tmp_path.iterdir():
@@ -99,22 +99,22 @@ def test_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypatch):
 
 def test_the_job_of_the_master_keeps_machines(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = shlex.split(f"--job-name 'a b' --time 2:00:00 {RUN}")
-    code, out, err = slurm("--keep", 24, *words)
+    args = shlex.split(f"--job-name 'a b' --time 2:00:00 {RUN}")
+    code, out, err = slurm("--keep", 24, *args)
     assert (code, out, err) == (0, "sbatch 'a b-master.sbatch'\n", "")
     master = Path("a b-master.sbatch").read_text()
     assert master == (GOLDEN / "keeping-master.sbatch").read_text()
     machines = Path("a b-machines.sbatch").read_text()
     for path in tmp_path.iterdir():
         path.unlink()
-    assert slurm("--elastic", 24, *words)[0] == 0
+    assert slurm("--elastic", 24, *args)[0] == 0
     assert machines == Path("a b-machines.sbatch").read_text()
 
 
 def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert slurm("--elastic", 2, "run", "s", "--out", "o", "--accept", "a b")[0] == 0
-    master, machines = (Path(f"cec-mpi-{name}.sbatch").read_text() for name in KINDS)
+    master, machines = (Path(f"cec-mpi-{name}.sbatch").read_text() for name in SCRIPT_KINDS)
     assert "--resume s --accept 'a b' \"$@\"" in master
     assert "cec-mpi join 'a b' --retry 30" in machines
 
@@ -122,44 +122,44 @@ def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
 @pytest.mark.parametrize("flag", ["--elastic", "--keep"])
 def test_jobs_of_machines_have_the_device_of_the_run(slurm, tmp_path, monkeypatch, flag):
     monkeypatch.chdir(tmp_path)
-    words = ["run", "s", "--out", "o", "--device"]
-    assert slurm(flag, 2, *words, "torch:cuda")[0] == 0
+    args = ["run", "s", "--out", "o", "--device"]
+    assert slurm(flag, 2, *args, "torch:cuda")[0] == 0
     machines = Path("cec-mpi-machines.sbatch").read_text()
     assert "cec-mpi join o/connection.json --device torch:cuda --retry 30" in machines
-    code, _, err = slurm(flag, 2, *words, "cpu,cuda")
+    code, _, err = slurm(flag, 2, *args, "cpu,cuda")
     assert code == 2
     assert "device cpu,cuda: expected cpu, auto, cuda" in err
 
 
 def test_edited_scripts_are_not_replaced(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["run", "s", "--out", "o"]
+    args = ["run", "s", "--out", "o"]
     for _ in range(2):
-        assert slurm("--elastic", 2, *words)[0] == 0
+        assert slurm("--elastic", 2, *args)[0] == 0
     machines = Path("cec-mpi-machines.sbatch")
     machines.write_text(machines.read_text().replace("1-2", "1-3"))
     master = Path("cec-mpi-master.sbatch").read_text()
-    code, _, err = slurm("--elastic", 2, *words, "svd", "k=4")
+    code, _, err = slurm("--elastic", 2, *args, "svd", "k=4")
     assert code == 2
     assert ".sbatch exists with other content: remove it, or choose another --job-name" in err
     assert "1-3" in machines.read_text()
     assert Path("cec-mpi-master.sbatch").read_text() == master
 
 
-# --- what bash makes of it ----------------------------------------------------------------
+# --- behaviour in bash ---------------------------------------------------------------------
 
-PRINT = 'printf "%s\\0" "$0" "$@"'
-SLEEP = '[ "$1" = 1 ] || exec /bin/sleep "$1"'  # these launchers handle signals at once
+PRINT_ARGUMENTS = 'printf "%s\\0" "$0" "$@"'
+SLEEP = '[ "$1" = 1 ] || exec /bin/sleep "$1"'  # no pause: these launchers handle signals at once
 JOB = {"SLURM_JOB_ID": "12", "SLURM_NTASKS": "7", "SLURM_CPUS_PER_TASK": "2"}
 
 
-def run_script(directory, script, *words, programs, **variables):
+def run_script(directory, script, *args, programs, **variables):
     """Run a script in a directory with these programs in place of those of Slurm and MPI."""
     for name, text in {"scontrol": "exit 1", "sleep": SLEEP, **programs}.items():
         (directory / name).write_text(f"#!/bin/bash\n{text}\n")
         (directory / name).chmod(0o755)
     return subprocess.run(
-        [word.encode() for word in ("bash", "-c", script, "script", *words)],
+        [word.encode() for word in ("bash", "-c", script, "script", *args)],
         cwd=directory,
         capture_output=True,
         encoding="utf-8",
@@ -173,12 +173,12 @@ def run_script(directory, script, *words, programs, **variables):
 def launcher_arguments(tmp_path_factory):
     """Run a script with launchers that print their arguments."""
     directory = tmp_path_factory.mktemp("bin")
-    programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), PRINT)
+    programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), PRINT_ARGUMENTS)
 
-    def run(script, *words, code=0):
-        done = run_script(directory, script, *words, programs=programs)
-        assert (done.returncode, done.stderr) == (code, "")
-        name, *rest = done.stdout.split("\0")[:-1]
+    def run(script, *args, code=0):
+        result = run_script(directory, script, *args, programs=programs)
+        assert (result.returncode, result.stderr) == (code, "")
+        name, *rest = result.stdout.split("\0")[:-1]
         return [Path(name).name, *rest]
 
     return run
@@ -189,29 +189,29 @@ ONE_LINE = st.text(
 )
 
 
-def lockstep(words=("s",), out="out", options=None, **more):
-    return batch_script("lockstep", options or {}, run_words=words, out=out, **more)
+def lockstep(args=("s",), out="out", options=None, **settings):
+    return batch_script("lockstep", options or {}, run_words=args, out=out, **settings)
 
 
-def elastic(words=("s",), out="out", options=None, **more):
-    return batch_script("elastic", options or {}, run_words=words, out=out, **more)
+def elastic(args=("s",), out="out", options=None, **settings):
+    return batch_script("elastic", options or {}, run_words=args, out=out, **settings)
 
 
 def machines():
     return batch_script("machines", {"array": "1-3"}, connection_file="file")
 
 
-@given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
-def test_arguments_are_quoted(launcher_arguments, words, out):
-    found = launcher_arguments(lockstep(words, out))
-    assert found == ["mpirun", "-n", "7", "cec-mpi", "run", f"--out={out}", "--resume", *words]
+@given(args=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
+def test_arguments_are_quoted(launcher_arguments, args, out):
+    found = launcher_arguments(lockstep(args, out))
+    assert found == ["mpirun", "-n", "7", "cec-mpi", "run", f"--out={out}", "--resume", *args]
 
 
-WAYS = [*(pytest.param(partial(lockstep, launcher=name), 0, id=name) for name in LAUNCHERS)]
-WAYS += [pytest.param(elastic, 3, id="elastic")]  # these launchers write no summary
+SCRIPTS = [*(pytest.param(partial(lockstep, launcher=name), 0, id=name) for name in LAUNCHERS)]
+SCRIPTS += [pytest.param(elastic, 3, id="elastic")]  # 3, because these launchers write no summary
 
 
-@pytest.mark.parametrize(("script", "code"), WAYS)
+@pytest.mark.parametrize(("script", "code"), SCRIPTS)
 def test_a_script_accepts_a_directory_and_options(launcher_arguments, script, code):
     found = launcher_arguments(script(["s", "ridge"]), "out/a b", "alpha=0.1", code=code)
     command = found[found.index("cec-mpi") :]
@@ -219,12 +219,12 @@ def test_a_script_accepts_a_directory_and_options(launcher_arguments, script, co
 
 
 @pytest.mark.parametrize(
-    ("launcher", "words"),
+    ("launcher", "args"),
     [("mpirun", ["--bind-to", "none"]), ("hydra", []), ("pmi2", ["--cpus-per-task=2"])],
 )
-def test_a_rank_of_mpirun_may_use_more_than_one_core(launcher_arguments, launcher, words):
+def test_a_rank_of_mpirun_may_use_more_than_one_core(launcher_arguments, launcher, args):
     found = launcher_arguments(lockstep(options={"cpus-per-task": 2}, launcher=launcher))
-    assert found[3 : 4 + len(words)] == [*words, "cec-mpi"]
+    assert found[3 : 4 + len(args)] == [*args, "cec-mpi"]
 
 
 @pytest.mark.parametrize("script", [lockstep(), elastic(), machines()], ids=["l", "e", "m"])
@@ -239,17 +239,17 @@ def test_a_rank_of_mpirun_may_use_more_than_one_core(launcher_arguments, launche
     ],
 )
 def test_a_script_outside_a_job_of_one_component_is_refused(tmp_path, script, variables, message):
-    done = run_script(tmp_path, script, "4", programs={}, **variables)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+    result = run_script(tmp_path, script, "4", programs={}, **variables)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
 
 
-# What srun adds to the environment of a shell, and sbatch passes on.
-LEFT_BEHIND = [
+# Variables that srun adds to the environment of a shell and sbatch passes on.
+STEP_VARIABLES = [
     *("CPU_BIND", "CPU_BIND_LIST", "DISTRIBUTION", "GPUS_PER_NODE", "MEM_PER_CPU"),
     *("NTASKS_PER_NODE", "STEP_ID", "STEP_NUM_TASKS", "THREADS_PER_CORE", "TRES_PER_TASK"),
 ]
-LEFT_BEHIND = [f"SLURM_{name}" for name in LEFT_BEHIND] + ["PMI_RANK", "PMIX_SERVER_URI41"]
-KEPT = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_gds": "hash"}
+STEP_VARIABLES = [f"SLURM_{name}" for name in STEP_VARIABLES] + ["PMI_RANK", "PMIX_SERVER_URI41"]
+UNRELATED = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_gds": "hash"}
 
 
 @pytest.mark.parametrize(
@@ -260,13 +260,13 @@ KEPT = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_g
     ],
 )
 def test_variables_of_an_srun_step_do_not_reach_the_run(tmp_path, options, kept):
-    """Unless an option of the job has set them again."""
-    variables = dict.fromkeys(LEFT_BEHIND, "1") | KEPT
+    """They reach the run only if an option of the job sets them again."""
+    variables = dict.fromkeys(STEP_VARIABLES, "1") | UNRELATED
     script = lockstep(user_options=options)
-    done = run_script(tmp_path, script, programs={"mpirun": "env -0"}, **variables)
-    found = {line.partition("=")[0] for line in done.stdout.split("\0")}
-    assert KEPT.keys() <= found
-    assert found & {*LEFT_BEHIND} == {f"SLURM_{name}" for name in kept}
+    result = run_script(tmp_path, script, programs={"mpirun": "env -0"}, **variables)
+    found = {line.partition("=")[0] for line in result.stdout.split("\0")}
+    assert UNRELATED.keys() <= found
+    assert found & {*STEP_VARIABLES} == {f"SLURM_{name}" for name in kept}
 
 
 # --- kept machines --------------------------------------------------------------------------
@@ -274,15 +274,15 @@ def test_variables_of_an_srun_step_do_not_reach_the_run(tmp_path, options, kept)
 
 @pytest.fixture
 def run_master(tmp_path):
-    """Run the master's script with these programs; return its outcome and the calls of sbatch."""
+    """Run the master's script with these programs; return its result and the calls of sbatch."""
 
     def run(squeue, srun):
         programs = {"squeue": squeue, "srun": srun, "sleep": "exec /bin/sleep 0.01"}
         programs["sbatch"] = 'printf "%s\\n" "$*" >> submitted'
         script = elastic(keep=2, machines_script="my machines.sbatch")
-        done = run_script(tmp_path, script, programs=programs)
+        result = run_script(tmp_path, script, programs=programs)
         calls = tmp_path / "submitted"
-        return done, calls.read_text().splitlines() if calls.exists() else []
+        return result, calls.read_text().splitlines() if calls.exists() else []
 
     return run
 
@@ -290,71 +290,71 @@ def run_master(tmp_path):
 UNTIL_DONE = "until [ -e done ]; do /bin/sleep 0.01; done; exit 4"
 
 
-def array(count):
+def array_arguments(count):
     return f"--quiet --job-name=cec-mpi-machines-12 --array=1-{count} my machines.sbatch 12"
 
 
 def test_missing_machines_are_submitted(run_master):
-    counts = "echo x >> asked; n=$(wc -l < asked); [ $n -lt 6 ] || touch done"
+    counts = "echo x >> queries; n=$(wc -l < queries); [ $n -lt 6 ] || touch done"
     lines = "case $n in 1) ;; 2 | 3) echo 7; echo 7 ;; 4) echo 7 ;; *) echo 7; echo 9 ;; esac"
-    done, calls = run_master(f"{counts}; {lines}", UNTIL_DONE)
-    assert (done.returncode, done.stderr) == (4, "")
-    assert calls == [array(2), array(1)]
+    result, calls = run_master(f"{counts}; {lines}", UNTIL_DONE)
+    assert (result.returncode, result.stderr) == (4, "")
+    assert calls == [array_arguments(2), array_arguments(1)]
 
 
-def test_failing_machines_are_submitted_five_times(run_master):
-    until_alone = "until [ $(pgrep -cP $PPID) = 1 ]; do /bin/sleep 0.01; done; exit 4"
-    done, calls = run_master("", until_alone)  # until keep_machines has ended
-    assert calls == [array(2)] * 5
-    assert done.stderr == "10 machines were started within ten minutes: no more are started\n"
-    assert done.returncode == 4
+def test_failing_machines_are_submitted_at_most_five_times(run_master):
+    until_keeper_ends = "until [ $(pgrep -cP $PPID) = 1 ]; do /bin/sleep 0.01; done; exit 4"
+    result, calls = run_master("", until_keeper_ends)  # until keep_machines has ended
+    assert calls == [array_arguments(2)] * 5
+    assert result.stderr == "10 machines were started within ten minutes: no more are started\n"
+    assert result.returncode == 4
 
 
 def test_no_machine_is_submitted_while_slurm_does_not_answer(run_master):
-    counts = "echo x >> asked; [ $(wc -l < asked) -lt 6 ] || touch done"
-    done, calls = run_master(f"{counts}; exit 1", UNTIL_DONE)
-    assert (done.returncode, calls) == (4, [])
+    counts = "echo x >> queries; [ $(wc -l < queries) -lt 6 ] || touch done"
+    result, calls = run_master(f"{counts}; exit 1", UNTIL_DONE)
+    assert (result.returncode, calls) == (4, [])
 
 
-# --- run_warned scripts -----------------------------------------------------------------------
+# --- scripts that receive a warning ---------------------------------------------------------
 
 
 @pytest.fixture
-def run_warned(tmp_path):
-    """Run a script; return its exit code, and the file of the launcher when it was requeued."""
+def run_job(tmp_path):
+    """Run a script; return its exit code, and the launcher's file when it was requeued."""
 
     def run(launcher, job="", script=lockstep, **options):
         programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), launcher)
         programs["scontrol"] = 'if [ "$1" = show ]; then cat job; else cat done; exit 1; fi'
         (tmp_path / "job").write_text(job)
-        done = run_script(tmp_path, script(**options), programs=programs)
-        return done.returncode, done.stdout
+        result = run_script(tmp_path, script(**options), programs=programs)
+        return result.returncode, result.stdout
 
     return run
 
 
-def test_a_job_warned_before_the_run_is_requeued(run_warned):
+def test_a_job_warned_before_the_run_is_requeued(run_job):
     setup = ["echo only setup > done", "kill -USR1 $$"]
-    assert run_warned("echo started > done", setup=setup) == (6, "only setup\n")
+    assert run_job("echo started > done", setup=setup) == (6, "only setup\n")
 
 
-def test_a_warning_does_not_change_the_code_of_an_ended_launcher(run_warned):
+def test_a_warning_does_not_change_the_exit_code_of_an_ended_launcher(run_job):
     # The stopped script may have waited for the launcher already.
     resume = 'while grep -qs ") [^Z]" /proc/$$/stat; do sleep 0.01; done; kill -CONT $PPID'
     launcher = f"kill -STOP $PPID; kill -USR1 $PPID; ({resume}) & exit 0"
-    assert run_warned(launcher) == (0, "")
+    assert run_job(launcher) == (0, "")
 
 
-def test_a_second_warning_waits_for_the_checkpoint_too(run_warned):
+def test_a_second_warning_waits_for_the_checkpoint_too(run_job):
     launcher = """
-        trap 'told=yes' USR1
+        trap 'warned=yes' USR1
         kill -USR1 $PPID
-        until [ "$told" ]; do sleep 0.1; done
+        until [ "$warned" ]; do sleep 0.1; done
         kill -USR1 $PPID
         sleep 0.5
         echo checkpoint > done
         exit 6"""
-    assert run_warned(launcher) == (6, "checkpoint\n")
+    assert run_job(launcher) == (6, "checkpoint\n")
 
 
 @pytest.mark.parametrize(
@@ -366,34 +366,34 @@ def test_a_second_warning_waits_for_the_checkpoint_too(run_warned):
         ("", 3),
     ],
 )
-def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(run_warned, job, code):
+def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(run_job, job, code):
     requeued = "started\n" if code == 6 else ""
-    assert run_warned("echo started > done; exit 137", f"{job}\n", elastic) == (code, requeued)
+    assert run_job("echo started > done; exit 137", f"{job}\n", elastic) == (code, requeued)
 
 
-@pytest.mark.parametrize("launched", [0, 137, 255, 4])
-def test_a_warned_job_that_lost_a_process_is_requeued(run_warned, launched):
-    launcher = f"trap : USR1; kill -USR1 $PPID; echo checkpoint > done; exit {launched}"
-    assert run_warned(launcher, script=elastic) == (6, "checkpoint\n")
+@pytest.mark.parametrize("launcher_code", [0, 137, 255, 4])
+def test_a_warned_job_that_lost_a_process_is_requeued(run_job, launcher_code):
+    launcher = f"trap : USR1; kill -USR1 $PPID; echo checkpoint > done; exit {launcher_code}"
+    assert run_job(launcher, script=elastic) == (6, "checkpoint\n")
 
 
-WRITTEN_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
+WRITE_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
 
 
 @pytest.mark.parametrize(
     ("before", "start", "code"),
     [
-        ("", WRITTEN_SUMMARY + "exit 137", 0),
-        (WRITTEN_SUMMARY, WRITTEN_SUMMARY + "exit 255", 0),
-        (WRITTEN_SUMMARY, "exit 0", 0),  # nothing to resume
-        (WRITTEN_SUMMARY, "exit 137", 3),
+        ("", WRITE_SUMMARY + "exit 137", 0),
+        (WRITE_SUMMARY, WRITE_SUMMARY + "exit 255", 0),
+        (WRITE_SUMMARY, "exit 0", 0),  # nothing to resume
+        (WRITE_SUMMARY, "exit 137", 3),
         ("", "exit 0", 3),
         ("", "exit 4", 4),
     ],
 )
-def test_a_new_summary_means_that_the_run_has_completed(run_warned, before, start, code):
+def test_a_new_summary_means_that_the_run_has_completed(run_job, before, start, code):
     preempted = "JobId=12 PreemptTime=2030-01-01T00:00:00\n" if code == 0 else ""
-    assert run_warned(start, preempted, elastic, setup=[before or ":"]) == (code, "")
+    assert run_job(start, preempted, elastic, setup=[before or ":"]) == (code, "")
 
 
 @pytest.mark.parametrize(
@@ -406,18 +406,18 @@ def test_a_new_summary_means_that_the_run_has_completed(run_warned, before, star
     ],
 )
 def test_a_job_restarts_its_machine(tmp_path, codes, master, expected):
-    log = 'echo "$(basename "$0") $*" >> log;'
+    log_call = 'echo "$(basename "$0") $*" >> log;'
     programs = {
         "srun": "echo srun >> log; code=$(head -1 codes); sed -i 1d codes; exit $code",
         "squeue": f"echo {master}",
-        "sleep": log,
-        "scancel": log,
-        "scontrol": f"{log} exit 1",
+        "sleep": log_call,
+        "scancel": log_call,
+        "scontrol": f"{log_call} exit 1",
     }
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
     variables = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
-    done = run_script(tmp_path, machines(), "42;cluster", programs=programs, **variables)
-    assert (done.returncode, (tmp_path / "log").read_text().splitlines()) == expected
+    result = run_script(tmp_path, machines(), "42;cluster", programs=programs, **variables)
+    assert (result.returncode, (tmp_path / "log").read_text().splitlines()) == expected
 
 
 # --- bad input ----------------------------------------------------------------------------
@@ -463,11 +463,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("line", "names"), BAD)
-def test_bad_input_gets_one_message(slurm, tmp_path, monkeypatch, line, names):
+@pytest.mark.parametrize(("line", "message"), BAD)
+def test_bad_input_gives_one_message(slurm, tmp_path, monkeypatch, line, message):
     monkeypatch.chdir(tmp_path)
     code, out, err = slurm(*shlex.split(line))
     assert (code, out) == (2, "")
     assert err.startswith("cec-mpi: error: ")
     assert err.count("\n") == 1
-    assert names in err
+    assert message in err

@@ -1,6 +1,6 @@
-"""Commands with options, files and stores that cannot be used: one message and an exit code.
+"""Invalid options, files and stores give one message and an exit code.
 
-Other tests have invalid manifests and invalid files of availability.
+Other tests use invalid manifests and invalid files of availability.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ import pytest
 
 from cec_mpi import encode
 
-Make = Callable[[Path], None]  # makes files in the directory of a case
+MakeFiles = Callable[[Path], None]  # takes the directory of a case
 
 
 class Case(NamedTuple):
     """A command that must fail with this exit code.
 
-    In `words`, ``{here}`` is the directory of the case, and ``{good}`` that of the fixture `good`.
+    In `args`, ``{here}`` is the directory of the case, and ``{good}`` that of the fixture `good`.
     """
 
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     code: int = 2
-    make: Make | None = None  # makes the files of the case
-    suffix: str = ""  # distinguishes cases with the same words
+    make_files: MakeFiles | None = None
+    suffix: str = ""  # distinguishes cases with the same arguments
 
     @property
     def name(self) -> str:
-        return " ".join(self.words)[:100] + self.suffix
+        return " ".join(self.args)[:100] + self.suffix
 
 
 # Options -----------------------------------------------------------------------------------
 
-COMMANDS = {  # valid without the rest of a line
+COMMANDS = {  # valid command lines, to which cases add arguments
     "PLAN": "plan --speeds 2,2,3 --recovery 2 --rows 12",
     "ENCODE": "encode {good}/X.npy {here}/S --machines 3 --recovery 2",
     "RUN": "run {good}/store --serial --out {here}/out vectors={good}/W.npy",
@@ -94,7 +94,7 @@ ELASTIC --listen node1 127.0.0.1:0 127.0.0.1:1
 ELASTIC --ports any
 ELASTIC --start-timeout 0
 ELASTIC --inject kill:4@1
-"""  # each of the values is refused with 2
+"""  # each of the values gives exit code 2
 
 LINES = """
 2 --fast
@@ -134,7 +134,7 @@ LINES = """
 2 run {good}/store --serial
 2 run {here}/none --serial --out {here}/out vectors={good}/W.npy
 2 run {good} --serial --out {here}/out vectors={good}/W.npy
-5 run {good}/hurt --serial --out {here}/out vectors={good}/W.npy
+5 run {good}/damaged --serial --out {here}/out vectors={good}/W.npy
 2 run {good}/store --serial --out {good}/W.npy vectors={good}/W.npy
 2 RUN --speed-up 3
 2 RUN power svd
@@ -158,8 +158,8 @@ LINES = """
 """
 
 
-def _expanded(words: list[str]) -> tuple[str, ...]:
-    first, *rest = words or [""]
+def _expand(args: list[str]) -> tuple[str, ...]:
+    first, *rest = args or [""]
     return (*shlex.split(COMMANDS.get(first, first)), *rest)
 
 
@@ -168,25 +168,25 @@ def _option_cases() -> Iterator[Case]:
         command, option, *values = shlex.split(line)
         for value in values or [""]:
             rest = [option + value] if option.endswith("=") else [option, value]
-            yield Case(_expanded([command, *rest]))
+            yield Case(_expand([command, *rest]))
     for line in LINES.strip().splitlines():
-        code, *words = shlex.split(line)
-        yield Case(_expanded(words), int(code))
-    yield Case(_expanded(["ENCODE", "--machines", "9" * 5000]))
-    yield Case(_expanded(["encode", "{good}/X.npy", "{here}/" + "S" * 300]))
+        code, *args = shlex.split(line)
+        yield Case(_expand(args), int(code))
+    yield Case(_expand(["ENCODE", "--machines", "9" * 5000]))
+    yield Case(_expand(["encode", "{good}/X.npy", "{here}/" + "S" * 300]))
 
 
 # Files -------------------------------------------------------------------------------------
 
 
-def put(name: str, content: Any) -> Make:
+def write_file(name: str, content: Any) -> MakeFiles:
     """Return a function that writes a file: bytes, text, or an array as .npy."""
-    data = npy(content) if isinstance(content, np.ndarray) else content
+    data = npy_with_array(content) if isinstance(content, np.ndarray) else content
     return lambda here: (here / name).write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-def npy(array: np.ndarray) -> bytes:
-    """The bytes of an .npy file."""
+def npy_with_array(array: np.ndarray) -> bytes:
+    """Return an .npy file with this array."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -198,14 +198,14 @@ def npy_with_header(shape: str, descr: str = "<f8") -> bytes:
     return b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117).encode() + b"\n" + bytes(120)
 
 
-NOT_MATRICES: dict[str, Any] = {  # files that encode and matvec cannot read
+NOT_MATRICES: dict[str, Any] = {  # contents that encode and matvec refuse
     "an empty file": b"",
     "garbage": bytes(range(256)) * 4,
     "text": "1 2 3\n4 5 6\n",
-    "cut in its header": npy(np.ones((3, 5)))[:40],
-    "cut in its numbers": npy(np.ones((3, 5)))[:-1],
-    "of a later .npy version": b"\x93NUMPY\x09\x00" + npy(np.ones((3, 5)))[8:],
-    "with a header without shape": npy(np.ones((3, 5))).replace(b"shape", b"shade"),
+    "cut in its header": npy_with_array(np.ones((3, 5)))[:40],
+    "cut in its numbers": npy_with_array(np.ones((3, 5)))[:-1],
+    "of a later .npy version": b"\x93NUMPY\x09\x00" + npy_with_array(np.ones((3, 5)))[8:],
+    "with a header without shape": npy_with_array(np.ones((3, 5))).replace(b"shape", b"shade"),
     "with a shape that does not end": npy_with_header("(3, (5"),
     "with a negative shape": npy_with_header("(-3, 5)"),
     "with a shape beyond all memory": npy_with_header("(99999999999999999999, 5)"),
@@ -235,35 +235,35 @@ TASKS = "absent NUMBER needs,j=1 needs takes,checkpoint=1 takes,X=1 exits words 
 
 
 def _file_cases() -> Iterator[Case]:
-    words = ["encode", "{here}/X.npy", "{here}/S", "--machines", "3", "--recovery", "2"]
+    args = ["encode", "{here}/X.npy", "{here}/S", "--machines", "3", "--recovery", "2"]
     without_columns = {"without columns": np.ones((3, 0))}
     for name, content in (NOT_MATRICES | without_columns).items():
-        yield Case(_expanded(words), make=put("X.npy", content), suffix=f" {name}")
+        yield Case(_expand(args), make_files=write_file("X.npy", content), suffix=f" {name}")
     for content, rest in ((1e300, ["--dtype", "float32"]), (1.7e308, ["--scaling", "none"])):
-        yield Case(_expanded(words + rest), make=put("X.npy", np.full((4, 5), content)))
-    several = {name: NOT_MATRICES[name] for name in ("garbage", "of one dimension", "of objects")}
-    for name, content in (several | {"too short": np.ones((3, 4))}).items():
-        make = put("W.npy", content)
-        yield Case(_expanded(["TASK", "vectors={here}/W.npy"]), make=make, suffix=f" {name}")
+        yield Case(_expand(args + rest), make_files=write_file("X.npy", np.full((4, 5), content)))
+    contents = {name: NOT_MATRICES[name] for name in ("garbage", "of one dimension", "of objects")}
+    for name, content in (contents | {"too short": np.ones((3, 4))}).items():
+        make = write_file("W.npy", content)
+        yield Case(_expand(["TASK", "vectors={here}/W.npy"]), make_files=make, suffix=f" {name}")
     for task in TASKS.split():
         function, *options = task.split(",")
-        make = put("my_task.py", MODULE)
-        yield Case(_expanded(["TASK", f"my_task:{function}", *options]), make=make)
+        make = write_file("my_task.py", MODULE)
+        yield Case(_expand(["TASK", f"my_task:{function}", *options]), make_files=make)
     for name in ("steps.jsonl", "summary.json", "result.npy"):
-        make = put(name, "something\n")
-        yield Case(_expanded(["RUN", "--out", "{here}"]), make=make, suffix=f" {name}")
+        make = write_file(name, "something\n")
+        yield Case(_expand(["RUN", "--out", "{here}"]), make_files=make, suffix=f" {name}")
     for name in ("logs", "logs/master.log"):
-        yield Case(_expanded(["RUN"]), make=_in_the_way(f"out/{name}"), suffix=f" {name}")
+        yield Case(_expand(["RUN"]), make_files=_put_wrong_type(f"out/{name}"), suffix=f" {name}")
     for command, rest in ON_STORES.items():
         for store in ("", "{here}/none", "{good}/W.npy", "{good}"):
             yield Case((command, store, *rest) if store else (command,))
-        for more in ("too many", "--deep"):
-            yield Case((command, "{good}/store", *rest, *more.split()))
+        for extra in ("too many", "--deep"):
+            yield Case((command, "{good}/store", *rest, *extra.split()))
         if command not in ("info", "verify"):
             yield Case((command, "{here}/S", *rest), 5, _lose_two)
 
 
-ON_STORES: dict[str, list[str]] = {  # commands, and their words after the store
+ON_STORES: dict[str, list[str]] = {  # commands, and their arguments after the store
     "info": [],
     "verify": [],
     "repair": [],
@@ -277,10 +277,10 @@ def _lose_two(here: Path) -> None:
         (here / "S" / f"shard-{machine:04d}.npy").unlink()
 
 
-def _in_the_way(name: str) -> Make:
-    """Put a directory in the place of a file, or a file in that of a directory."""
+def _put_wrong_type(name: str) -> MakeFiles:
+    """Return a function that puts a directory in place of a file, or the reverse."""
 
-    def make(here: Path) -> None:
+    def make_files(here: Path) -> None:
         path = here / name
         path.parent.mkdir(parents=True)
         if path.suffix:
@@ -288,10 +288,10 @@ def _in_the_way(name: str) -> Make:
         else:
             path.touch()
 
-    return make
+    return make_files
 
 
-# FIFOs, sockets and devices where files are expected: to read them would block forever --------
+# FIFOs, sockets and devices in place of files: reading them would block forever ------------
 
 FIFOS = """
 2 S/manifest.json info {here}/S
@@ -320,10 +320,10 @@ FIFOS = """
 """
 
 
-def special(names: str, kind: str = "FIFO") -> Make:
-    """Put a FIFO, a socket or a device in the place of a file."""
+def put_special_file(names: str, kind: str = "FIFO") -> MakeFiles:
+    """Return a function that puts a FIFO, a socket or a device in place of a file."""
 
-    def put_there(here: Path) -> None:
+    def make_files(here: Path) -> None:
         for name in names.split(","):
             path = here / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -332,19 +332,19 @@ def special(names: str, kind: str = "FIFO") -> Make:
                 os.mkfifo(path)
             elif kind == "socket":
                 with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(path.parent):
-                    server.bind(path.name)  # a path within a test may be too long
+                    server.bind(path.name)  # the whole path may be too long
             else:
                 path.symlink_to("/dev/zero")
 
-    return put_there
+    return make_files
 
 
 def _special_cases() -> Iterator[Case]:
     for line in FIFOS.strip().splitlines():
-        code, names, *words = shlex.split(line)
-        yield Case(_expanded(words), int(code), special(names), f" {names}")
+        code, names, *args = shlex.split(line)
+        yield Case(_expand(args), int(code), put_special_file(names), f" {names}")
     for kind in ("socket", "device"):
-        yield Case(("info", "{here}/S"), 2, special("S/manifest.json", kind), f" {kind}")
+        yield Case(("info", "{here}/S"), 2, put_special_file("S/manifest.json", kind), f" {kind}")
 
 
 CASES = [*_option_cases(), *_file_cases(), *_special_cases()]
@@ -352,41 +352,41 @@ CASES = [*_option_cases(), *_file_cases(), *_special_cases()]
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """The files that cases share.
+    """A directory with the files that cases share.
 
-    Stores of 3 machines, any 2 of them enough: ``store``, ``square``, and ``hurt`` without shard 2;
-    ``W.npy`` has vectors for ``store``, ``X.npy`` a matrix.
+    Three stores of 3 machines, any 2 of which suffice: ``store``, ``square``, and ``damaged``
+    without shard 2. ``W.npy`` has vectors for ``store``, and ``X.npy`` a matrix.
     """
     good = tmp_path_factory.mktemp("good")
     rng = np.random.default_rng(0)
     for store, shape in (("square", (5, 5)), ("store", (11, 5))):
         np.save(good / "X.npy", rng.standard_normal(shape))
         encode(good / "X.npy", good / store, 3, 2)
-    shutil.copytree(good / "store", good / "hurt")
-    (good / "hurt" / "shard-0002.npy").unlink()
+    shutil.copytree(good / "store", good / "damaged")
+    (good / "damaged" / "shard-0002.npy").unlink()
     np.save(good / "W.npy", rng.standard_normal((3, 5)))
     return good
 
 
 def files_in(directory):
-    """Return all files except those of a run."""
+    """Return the paths of all files, except those of a run."""
     found = {path.relative_to(directory) for path in directory.rglob("*")}
     return {path for path in found if path.parts[0] not in ("__pycache__", "out")}
 
 
 @pytest.mark.usefixtures("no_launcher")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_bad_input_in_one_process(case, good, call, tmp_path, monkeypatch):
+def test_bad_input_gives_one_message_and_changes_no_file(case, good, call, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    if case.make is not None:
-        if "{here}/S" in case.words:
+    if case.make_files is not None:
+        if "{here}/S" in case.args:
             shutil.copytree(good / "store", tmp_path / "S")
-        case.make(tmp_path)
-    words = [word.format(here=tmp_path, good=good) for word in case.words]
+        case.make_files(tmp_path)
+    args = [word.format(here=tmp_path, good=good) for word in case.args]
     before = files_in(tmp_path), files_in(good)
-    code, stdout, stderr = call(words, tmp_path)
+    code, stdout, stderr = call(args, tmp_path)
     assert code == case.code, stderr
     assert re.fullmatch(r"cec-mpi: error: [^\n]+\n", stderr)
-    assert stdout == "" or words[0] in ("info", "verify")
+    assert stdout == "" or args[0] in ("info", "verify")
     assert (files_in(tmp_path), files_in(good)) == before

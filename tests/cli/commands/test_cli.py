@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A directory with the files of the command lines below."""
+def files(tmp_path_factory):
+    """A directory with the files that the command lines below use."""
     directory = tmp_path_factory.mktemp("made")
     np.save(directory / "X.npy", X)
     np.save(directory / "W.npy", RNG.standard_normal((3, 80)))
@@ -32,12 +32,12 @@ def made(tmp_path_factory):
     (directory / "few.json").write_text('{"available": [[1], [1, 2, 3, 4]]}')
     cec_mpi.encode(directory / "X.npy", directory / "store", 4, 2)
     cec_mpi.encode(directory / "square.npy", directory / "square", 4, 2)
-    shutil.copytree(directory / "store", directory / "hurt")
-    (directory / "hurt" / "shard-0003.npy").unlink()
+    shutil.copytree(directory / "store", directory / "damaged")
+    (directory / "damaged" / "shard-0003.npy").unlink()
     (directory / "tasks_of_the_cli_test.py").write_text(
         "def raises(X, *, checkpoint):\n"
         "    raise KeyError('mine')\n"
-        "def leaves(X, *, checkpoint):\n"
+        "def exits(X, *, checkpoint):\n"
         "    raise SystemExit(0)\n"
     )
     return directory
@@ -45,7 +45,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def cec(call):
-    return lambda *words: call(words)
+    return lambda *args: call(args)
 
 
 # --- plan ---------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_plan_prints_the_example_of_the_paper(cec):
 
 
 @pytest.mark.parametrize(
-    ("machines", "recovery", "said", "answers_to_detect"),
+    ("machines", "recovery", "message", "answers_to_detect"),
     [
         (3, 3, r"not detected, because all machines are needed\n", None),
         (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* of a row's terms\n", 4),
@@ -88,20 +88,20 @@ def test_plan_prints_the_example_of_the_paper(cec):
         ),
     ],
 )
-def test_info_says_whether_wrong_answers_are_detected(
-    cec, made, tmp_path, machines, recovery, said, answers_to_detect
+def test_info_shows_whether_wrong_answers_are_detected(
+    cec, files, tmp_path, machines, recovery, message, answers_to_detect
 ):
-    words = ["--machines", machines, "--recovery", recovery]
-    assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
-    assert re.search(f"\nwrong answers  {said}", cec("info", tmp_path / "new")[1])
+    args = ["--machines", machines, "--recovery", recovery]
+    assert cec("encode", files / "X.npy", tmp_path / "new", *args)[0] == 0
+    assert re.search(f"\nwrong answers  {message}", cec("info", tmp_path / "new")[1])
     facts = json.loads(cec("info", tmp_path / "new", "--json")[1])["wrong_answers"]
     assert facts["answers_to_detect"] == answers_to_detect
     assert (facts["error"] is None) == (answers_to_detect is None)
 
 
-def test_info_in_json_has_the_numbers_of_the_text(cec, made, tmp_path):
-    words = ["--machines", 6, "--recovery", 3, "--code", "gaussian", "--systematic"]
-    assert cec("encode", made / "X.npy", tmp_path / "new", *words)[0] == 0
+def test_info_in_json_has_the_numbers_of_the_text(cec, files, tmp_path):
+    args = ["--machines", 6, "--recovery", 3, "--code", "gaussian", "--systematic"]
+    assert cec("encode", files / "X.npy", tmp_path / "new", *args)[0] == 0
     (tmp_path / "new" / "shard-0004.npy").unlink()
     assert cec("repair", tmp_path / "new")[0] == 0
     text = cec("info", tmp_path / "new")[1]
@@ -119,16 +119,16 @@ def test_info_in_json_has_the_numbers_of_the_text(cec, made, tmp_path):
     assert [shard["problem"] for shard in facts["shards"]] == [None] * 6
 
 
-def test_a_missing_shard_is_exit_code_5(cec, made):
-    code, out, err = cec("info", made / "hurt", "--json")
+def test_a_missing_shard_gives_exit_code_5(cec, files):
+    code, out, err = cec("info", files / "damaged", "--json")
     facts = json.loads(out)
     assert (code, err.count("\n")) == (5, 1)
     assert [bool(shard["problem"]) for shard in facts["shards"]] == [False, False, True, False]
     page = (ROOT / "docs" / "reference" / "store.md").read_text("utf-8")
-    inner = [facts["condition_number"], facts["wrong_answers"], facts["shards"][0]]
-    for name in [*facts, *(name for each in inner for name in each)]:
+    nested = [facts["condition_number"], facts["wrong_answers"], facts["shards"][0]]
+    for name in [*facts, *(name for fields in nested for name in fields)]:
         assert f"`{name}`" in page or f".{name}`" in page
-    code, out, err = cec("verify", made / "hurt")
+    code, out, err = cec("verify", files / "damaged")
     assert [line.split(": ")[1] for line in out.splitlines()] == ["good", "good", "missing", "good"]
     assert (code, err.count("\n")) == (5, 1)
     assert "1 of 4 shards is damaged: shard-0003.npy" in err
@@ -142,7 +142,7 @@ POWER = SQUARE + "power "
 
 
 @pytest.mark.parametrize(
-    ("line", "names"),
+    ("line", "parts"),
     [
         (
             "plan --speeds 1,2 --recovery 1 --rows 3 --available 7",
@@ -154,7 +154,7 @@ POWER = SQUARE + "power "
         (RUN + "nonsense", ["'nonsense'", "matvec", "power", "my_module:function"]),
         (POWER + "iteration=1", ["iteration", "did you mean iterations?"]),
         (POWER + "iterations=3 iterations=4", ["iterations=4: iterations is already set to 3"]),
-        (SQUARE + "tasks_of_the_cli_test:leaves", ["sys.exit(0)", "its results"]),
+        (SQUARE + "tasks_of_the_cli_test:exits", ["sys.exit(0)", "its results"]),
         ("encode {}/X.npy {}/new --machine 6", ["--machine ", "did you mean --machines?"]),
         ("encod {}/X.npy {}/new", ["unknown command encod", "did you mean encode?"]),
         ("advise {}/store", ["expected cec-mpi advise --shape Q,R --machines", "--steps T"]),
@@ -182,20 +182,20 @@ POWER = SQUARE + "power "
         ("hostfile --format mpich a:2", ["hostfile was removed: ", "hostfiles/"]),
     ],
 )
-def test_messages_name_what_was_found_and_expected(cec, made, tmp_path, monkeypatch, line, names):
-    monkeypatch.chdir(made)
+def test_messages_name_found_and_expected_values(cec, files, tmp_path, monkeypatch, line, parts):
+    monkeypatch.chdir(files)
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    line = line.replace("{}/out", f"{tmp_path}/out").replace("{}", str(made))
+    line = line.replace("{}/out", f"{tmp_path}/out").replace("{}", str(files))
     code, _, err = cec(*shlex.split(line))
     assert code != 0
     assert err.count("\n") == 1
-    assert [name for name in names if name not in err] == []
+    assert [part for part in parts if part not in err] == []
 
 
 # --- help, versions, processes ------------------------------------------------------------
 
 
-def test_the_version(cec):
+def test_the_version_is_printed(cec):
     assert cec("--version") == (0, f"cec_mpi {cec_mpi.__version__}\n", "")
 
 
@@ -207,42 +207,42 @@ def test_without_a_command_all_commands_are_listed_as_an_error(cec):
     ("size", "rank"),
     [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")],
 )
-def test_under_a_launcher_only_rank_0_prints(cec, monkeypatch, made, size, rank):
+def test_under_a_launcher_only_rank_0_prints(cec, monkeypatch, files, size, rank):
     monkeypatch.setenv(size, "3")
     for number in range(3):
         monkeypatch.setenv(rank, str(number))
-        for words in (EXAMPLE, ["info", made / "store"], ["task"], ["run", "--help"], ["nonsense"]):
-            code, out, err = cec(*words)
+        for args in (EXAMPLE, ["info", files / "store"], ["task"], ["run", "--help"], ["nonsense"]):
+            code, out, err = cec(*args)
             assert (number == 0) == bool(out + err)
             assert number == 0 or code == 0
 
 
-def test_serial_is_refused_under_a_launcher(cec, monkeypatch, made, tmp_path):
+def test_serial_is_refused_under_a_launcher(cec, monkeypatch, files, tmp_path):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "5")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    words = ["--serial", "--out", tmp_path / "out", f"vectors={made / 'W.npy'}"]
-    code, _, err = cec("run", made / "store", *words)
+    args = ["--serial", "--out", tmp_path / "out", f"vectors={files / 'W.npy'}"]
+    code, _, err = cec("run", files / "store", *args)
     assert code == 2
     assert "started 5" in err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("machines", [3, 3000])
-def test_output_without_a_reader_is_no_error_and_a_full_disk_is_one_message(machines):
+def test_a_closed_pipe_is_no_error_and_a_full_disk_is_one_message(machines):
     speeds = ",".join(["2"] * machines)
-    words = ["plan", "--speeds", speeds, "--recovery", "2", "--rows", "20"]
-    command = [sys.executable, "-m", "cec_mpi", *words]
+    args = ["plan", "--speeds", speeds, "--recovery", "2", "--rows", "20"]
+    command = [sys.executable, "-m", "cec_mpi", *args]
     streams = {"stderr": subprocess.PIPE, "env": remove_launcher_variables(os.environ)}
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(command, stdout=writing, text=True, check=False, **streams)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, "")
-    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
-        done = subprocess.run(command, stdout=full, text=True, check=False, **streams)
-    assert done.returncode == 2
-    assert done.stderr.startswith("cec-mpi: error: ")
-    assert done.stderr.count("\n") == 1
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    result = subprocess.run(command, stdout=write_end, text=True, check=False, **streams)
+    os.close(write_end)
+    assert (result.returncode, result.stderr) == (0, "")
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, not a path
+        result = subprocess.run(command, stdout=full, text=True, check=False, **streams)
+    assert result.returncode == 2
+    assert result.stderr.startswith("cec-mpi: error: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_help_has_priority_over_errors(cec):
@@ -259,23 +259,23 @@ def test_options_cannot_be_abbreviated(cec, line):
     assert err.startswith("cec-mpi: error: ")
 
 
-def test_an_error_of_a_users_task_has_a_short_traceback(cec, made, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path, str(made)])
+def test_an_error_of_a_users_task_has_a_short_traceback(cec, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(files)])
     task = ["tasks_of_the_cli_test:raises"]
-    code, _, err = cec("run", made / "store", "--serial", "--out", tmp_path / "out", *task)
+    code, _, err = cec("run", files / "store", "--serial", "--out", tmp_path / "out", *task)
     assert code == 1
-    first, place, *_, last = err.splitlines()
+    first, location, *_, last = err.splitlines()
     assert first == "Traceback of the task (most recent call last):"
-    assert "tasks_of_the_cli_test.py" in place
-    assert "cec_mpi" not in err.replace("cec-mpi: error", "").replace(str(made), "")
+    assert "tasks_of_the_cli_test.py" in location
+    assert "cec_mpi" not in err.replace("cec-mpi: error", "").replace(str(files), "")
     assert last == "cec-mpi: error: task tasks_of_the_cli_test:raises raised KeyError: 'mine'"
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_command_prints_warnings_that_would_raise(cec, tmp_path):
     np.save(tmp_path / "X.npy", np.diag(np.logspace(0, 100, 6)))
-    words = ["--machines", 3, "--recovery", 2, "--scaling", "none"]
-    code, out, err = cec("encode", tmp_path / "X.npy", tmp_path / "store", *words)
+    args = ["--machines", 3, "--recovery", 2, "--scaling", "none"]
+    code, out, err = cec("encode", tmp_path / "X.npy", tmp_path / "store", *args)
     assert code == 0
     assert out.startswith(f"{tmp_path / 'store'}: 6 x 6")
     assert err.startswith("cec-mpi: warning: ")
@@ -285,21 +285,21 @@ def test_a_command_prints_warnings_that_would_raise(cec, tmp_path):
 @pytest.mark.parametrize("kilobytes", [60_000, 120_000])
 def test_a_small_memory_limit_is_one_message(tmp_path, kilobytes):
     line = f'ulimit -v {kilobytes}; exec "$0" -m cec_mpi info store'
-    words = ["sh", "-c", line, sys.executable]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
+    args = ["sh", "-c", line, sys.executable]
+    result = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == (
         "cec-mpi: error: too little memory to load NumPy and SciPy: found ulimit -v "
         f"{kilobytes} (kB), expected a larger limit"
     )
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_working_directory_that_has_been_removed_is_named(tmp_path):
     line = 'mkdir gone; cd gone; rmdir ../gone; exec "$0" -m cec_mpi run ../store power --out out'
-    words = ["sh", "-c", line, sys.executable]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == (
+    args = ["sh", "-c", line, sys.executable]
+    result = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr == (
         "cec-mpi: error: the working directory was removed: change to another directory\n"
     )

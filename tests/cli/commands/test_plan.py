@@ -1,4 +1,4 @@
-"""`cec-mpi plan`: pictures, the steps of Algorithm 1, stores, and losses that end a run."""
+"""`cec-mpi plan`: pictures, steps of Algorithm 1, stores, and losses that end a run."""
 
 import json
 import os
@@ -22,29 +22,29 @@ pytestmark = pytest.mark.usefixtures("no_launcher")
 EXAMPLE = ["plan", "--speeds", "2,2,3,3,4,4", "--recovery", "3", "--rows", "420"]
 
 
-def names_in(directory):
+def file_names(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
 @pytest.fixture
 def cec(call):
-    return lambda *words: call(words)
+    return lambda *args: call(args)
 
 
 @pytest.mark.parametrize(
-    ("name", "begins"),
+    ("name", "signature"),
     [("a.svg", b"<?xml"), ("a.SVG", b"<?xml"), ("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")],
 )
-def test_a_figure_replaces_a_file_and_the_plan_is_printed(cec, tmp_path, name, begins):
+def test_a_figure_replaces_a_file_and_the_plan_is_printed(cec, tmp_path, name, signature):
     (tmp_path / name).write_text("old" * 99)
     plan = cec(*EXAMPLE, "--json")
     assert cec(*EXAMPLE, "--json", "--figure", tmp_path / name) == plan
-    assert (tmp_path / name).read_bytes().startswith(begins)
-    assert names_in(tmp_path) == [name]
+    assert (tmp_path / name).read_bytes().startswith(signature)
+    assert file_names(tmp_path) == [name]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (
             ["--figure", "{}/a.jpg"],
@@ -61,22 +61,22 @@ def test_a_figure_replaces_a_file_and_the_plan_is_printed(cec, tmp_path, name, b
             r"--before: found machine 9, expected 1 to 6",
         ),
         (["--draw", "yes"], r"--draw: it was removed; use --figure FILE"),
-        (["--figures", "p.svg"], r"--figures \(did you mean --figure\?\)"),  # of report, removed
+        (["--figures", "p.svg"], r"--figures \(did you mean --figure\?\)"),  # removed from report
     ],
 )
-def test_wrong_use_is_one_message(cec, tmp_path, words, said):
+def test_wrong_options_give_one_message(cec, tmp_path, args, message):
     (tmp_path / "directory.svg").mkdir()
     os.mkfifo(tmp_path / "pipe.png")
-    before = names_in(tmp_path)
-    code, out, err = cec(*EXAMPLE, *(word.format(tmp_path) for word in words))
+    before = file_names(tmp_path)
+    code, out, err = cec(*EXAMPLE, *(word.format(tmp_path) for word in args))
     assert (code, out) == (2, "")
-    assert re.match(f"cec-mpi: error: .*{said}.*\n$", err)
-    assert names_in(tmp_path) == before
+    assert re.match(f"cec-mpi: error: .*{message}.*\n$", err)
+    assert file_names(tmp_path) == before
 
 
 def test_too_few_machines_before_the_change_are_refused(cec, tmp_path):
     code, _, err = cec(*EXAMPLE, "--before", "1,2", "--figure", tmp_path / "a.svg")
-    assert (code, err.count("\n"), names_in(tmp_path)) == (4, 1, [])
+    assert (code, err.count("\n"), file_names(tmp_path)) == (4, 1, [])
 
 
 def test_too_many_machines_are_not_drawn(cec, tmp_path):
@@ -86,34 +86,34 @@ def test_too_many_machines_are_not_drawn(cec, tmp_path):
     assert "--figure: found 2001 machines, expected at most 2000" in err
 
 
-def test_a_missing_matplotlib_is_one_message(cec, tmp_path, monkeypatch):
+def test_a_missing_matplotlib_gives_one_message(cec, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, err = cec(*EXAMPLE, "--figure", tmp_path / "a.svg")
     assert (code, out) == (2, "")
     assert err == "cec-mpi: error: pictures need matplotlib: pip install 'cec_mpi[plot]'\n"
-    assert names_in(tmp_path) == []
+    assert file_names(tmp_path) == []
     assert cec(*EXAMPLE)[0] == 0
 
 
 def test_steps_are_added_to_the_output(cec):
-    plain = json.loads(cec(*EXAMPLE, "--json")[1])
-    stepped = json.loads(cec(*EXAMPLE, "--json", "--steps")[1])
-    assert [each["alpha"] for each in stepped.pop("iterations")] == [140, 140, 70, 70]
-    assert stepped == plain
+    plan = json.loads(cec(*EXAMPLE, "--json")[1])
+    plan_with_steps = json.loads(cec(*EXAMPLE, "--json", "--steps")[1])
+    assert [step["alpha"] for step in plan_with_steps.pop("iterations")] == [140, 140, 70, 70]
+    assert plan_with_steps == plan
     text = cec(*EXAMPLE)[1]
     assert cec(*EXAMPLE, "--steps")[1].startswith(text.rstrip("\n"))
     assert "m[4] = 70, of the last 3 machines" in cec(*EXAMPLE, "--steps")[1]
 
 
 def test_steps_need_no_standard_output(cec, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)  # as after >&-
+    monkeypatch.setattr(sys, "stdout", None)  # the effect of >&-
     assert cec(*EXAMPLE, "--steps") == (0, "", "")
 
 
 # --- fractions of the paper ----------------------------------------------------------------
 
 
-def fractions(text):
+def parse_fractions(text):
     return tuple(Fraction(word) for word in text.split())
 
 
@@ -139,7 +139,7 @@ def test_fractions_equal_those_of_the_paper(problem):
 
 def test_invalid_steps_are_refused():
     with pytest.raises(InputError, match="--steps needs --scheme heterogeneous, found cyclic"):
-        explain_plan((1, 2), fractions("1 1"), 1, 4, scheme="cyclic", steps=True)
+        explain_plan((1, 2), parse_fractions("1 1"), 1, 4, scheme="cyclic", steps=True)
     many = tuple(range(1, 1002))
     with pytest.raises(InputError, match=r"1001 machines.*at most 1000"):
         explain_plan(many, (Fraction(1),) * 1001, 2, 4000, steps=True)
@@ -157,10 +157,10 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def plan(call, tmp_path):
-    def plan(*words):
-        code, printed, complaint = call(["plan", *words, "--json"], tmp_path)
-        assert (code, complaint) == (0, "")
-        return json.loads(printed)
+    def plan(*args):
+        code, out, err = call(["plan", *args, "--json"], tmp_path)
+        assert (code, err) == (0, "")
+        return json.loads(out)
 
     return plan
 
@@ -173,32 +173,32 @@ def test_a_store_of_copies_has_a_plan(store, plan):
     assert found["bound"] <= found["makespan"] <= 1.1 * found["bound"]
     assert found["blocks"][0]["start"] == 0
     assert found["blocks"][-1]["stop"] == 400
-    left = [set(each) - {4} for each in holders]
-    for each in found["fatal"]:
-        assert set(each) in left
-    assert all(any(set(each) <= have for each in found["fatal"]) for have in left)
+    fatal_sets = [set(machines) for machines in found["fatal"]]
+    remaining = [set(machines) - {4} for machines in holders]
+    assert all(fatal in remaining for fatal in fatal_sets)
+    assert all(any(fatal <= machines for fatal in fatal_sets) for machines in remaining)
 
 
 def test_a_plan_needs_a_machine_of_each_fatal_set(store, plan, call):
     fatal = plan(store)["fatal"][0]
-    others = ",".join(str(n) for n in range(1, 6) if n not in fatal)
-    code, _, complaint = call(["plan", store, "--available", others], store.parent)
+    available = ",".join(str(n) for n in range(1, 6) if n not in fatal)
+    code, _, err = call(["plan", store, "--available", available], store.parent)
     assert code == 4
-    assert "no available machine holds" in complaint
-    assert plan(store, "--available", f"{others},{fatal[0]}")["makespan"] > 0
+    assert "no available machine holds" in err
+    assert plan(store, "--available", f"{available},{fatal[0]}")["makespan"] > 0
 
 
 def test_copies_are_planned_without_a_store(call, plan, tmp_path):
-    words = ["--speeds", "1,1,2,2,4,4", "--copies", "3", "--rows", "6000"]
-    found = [plan(*words, "--spread", spread) for spread in ("1", "8")]
+    args = ["--speeds", "1,1,2,2,4,4", "--copies", "3", "--rows", "6000"]
+    found = [plan(*args, "--spread", spread) for spread in ("1", "8")]
     assert found[0]["loss_probability"]["3"] < found[1]["loss_probability"]["3"]
     assert found[0]["over_optimum"]["mean"] > found[1]["over_optimum"]["mean"]
-    for each in found:
-        assert sum(each["loads"]) == 6000
-    code, printed, _ = call(["plan", *words], tmp_path)
+    for plan_of_copies in found:
+        assert sum(plan_of_copies["loads"]) == 6000
+    code, out, _ = call(["plan", *args], tmp_path)
     assert code == 0
-    assert "any 2 machines may leave" in printed
-    assert "a run ends when all machines of one of these sets have left: " in printed
+    assert "any 2 machines may leave" in out
+    assert "a run ends when all machines of one of these sets have left: " in out
 
 
 def test_a_store_of_a_code_has_the_plan_of_its_numbers(plan, tmp_path):
@@ -209,7 +209,7 @@ def test_a_store_of_a_code_has_the_plan_of_its_numbers(plan, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("args", "message"),
     [
         (["--speeds", "1,1"], "expected a store, or --speeds, --rows and one of"),
         (["--speeds", "1,1", "--rows", 5, "--copies", 2, "--recovery", 2], "one of --recovery"),
@@ -221,18 +221,18 @@ def test_a_store_of_a_code_has_the_plan_of_its_numbers(plan, tmp_path):
         (["STORE", "--stragglers", 3], "stragglers 3: expected 0 to 2"),
     ],
 )
-def test_plan_refuses_contradictory_options(words, says, store, call):
-    given = [store if word == "STORE" else word for word in words]
-    code, _, complaint = call(["plan", *given], store.parent)
+def test_plan_refuses_contradictory_options(args, message, store, call):
+    args = [store if arg == "STORE" else arg for arg in args]
+    code, _, err = call(["plan", *args], store.parent)
     assert code == 2
-    assert says in complaint
-    assert complaint.count("\n") == 1
+    assert message in err
+    assert err.count("\n") == 1
 
 
-def test_info_says_which_losses_end_a_run(store, call):
-    code, printed, _ = call(["info", store], store.parent)
+def test_info_shows_which_losses_end_a_run(store, call):
+    code, out, _ = call(["info", store], store.parent)
     assert code == 0
-    assert "any 2 machines may leave" in printed
-    code, printed, _ = call(["info", store, "--json"], store.parent)
+    assert "any 2 machines may leave" in out
+    code, out, _ = call(["info", store, "--json"], store.parent)
     holders = open_store(store).manifest.layout.holders
-    assert {tuple(each) for each in json.loads(printed)["fatal"]} == set(holders)
+    assert {tuple(machines) for machines in json.loads(out)["fatal"]} == set(holders)

@@ -1,4 +1,4 @@
-"""cec-mpi simulate: output, messages and records."""
+"""`cec-mpi simulate`: output, messages and records."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cec_mpi.simulation.simulate import simulate
 
 SPEEDS = "2,2,3,3,4,4"
 X = ["--shape", "420000,1000", "--machines", "6", "--recovery", "3"]
-COPIED = ["--shape", "100,10", "--machines", "2", "--copies", "2"]
+COPIES = ["--shape", "100,10", "--machines", "2", "--copies", "2"]
 
 
-class Done(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -27,7 +27,7 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def cec(call, tmp_path):
-    return lambda *words: Done(*call(words, tmp_path))
+    return lambda *args: CommandResult(*call(args, tmp_path))
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def store(tmp_path):
     return tmp_path / "store"
 
 
-def test_simulate_gives_the_outcome_of_python(cec):
-    words = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
-    done = cec("simulate", *X, "--emulate-speeds", SPEEDS, *words, "--steps", 20, "--json")
-    assert done.code == 0
+def test_simulate_gives_the_same_outcome_as_python(cec):
+    args = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
+    result = cec("simulate", *X, "--emulate-speeds", SPEEDS, *args, "--steps", 20, "--json")
+    assert result.code == 0
     options = SessionOptions(
         emulate_speeds=(2, 2, 3, 3, 4, 4), emulate_noise=0.1, seed=3, elastic=True
     )
@@ -55,23 +55,23 @@ def test_simulate_gives_the_outcome_of_python(cec):
             machine_events=(MachineEvent(1.0, 2, "lost"), MachineEvent(2.0, 2, "joins")),
         )
     )
-    assert json.loads(done.out) == {"heterogeneous": asdict(outcome)}
+    assert json.loads(result.out) == {"heterogeneous": asdict(outcome)}
 
 
 def test_a_computer_carries_as_many_machines_as_fit_into_its_memory(cec):
     """Shards are 1.12 GB: three machines on computer 3, which is as fast as the other three."""
     computers = "--memory", "1.2GB,2GB,4GB,3GB", "--speeds", "1,1,3,1", "--elastic", "--price", 3600
-    done = cec("simulate", *X, *computers, "--steps", 30, "--lost", "1s:3", "--json")
-    outcome = json.loads(done.out)["heterogeneous"]
-    assert outcome["events"] == {"lost": 2}  # machine 5 and 6 are on computers 3 and 4
+    result = cec("simulate", *X, *computers, "--steps", 30, "--lost", "1s:3", "--json")
+    outcome = json.loads(result.out)["heterogeneous"]
+    assert outcome["events"] == {"lost": 2}  # machines 5 and 6 are on computers 3 and 4
     assert len(outcome["machine_seconds"]) == 4
     assert outcome["cost"] == pytest.approx(sum(outcome["machine_seconds"]))
 
 
-def test_a_store_and_its_records(cec, store, tmp_path):
+def test_a_simulation_of_a_store_writes_records(cec, store, tmp_path):
     out = tmp_path / "out"
-    done = cec("simulate", store, "--steps", 5, "--out", out)
-    assert done.code == 0
+    result = cec("simulate", store, "--steps", 5, "--out", out)
+    assert result.code == 0
     page = tmp_path / "report.html"
     assert cec("report", out, "--out", page).code == 0
     assert "All times are simulated." in page.read_text("utf-8")
@@ -81,30 +81,30 @@ def test_a_store_and_its_records(cec, store, tmp_path):
     assert "holds results" in again.err
 
 
-def test_speeds_of_a_recorded_run(cec, store, tmp_path):
+def test_a_simulation_can_use_the_speeds_of_a_recorded_run(cec, store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((3, 4)))
-    words = "--serial", "--emulate-speeds", SPEEDS, "--emulate-base", 100
-    assert cec("run", store, "vectors=W.npy", "--out", "out", *words).code == 0
-    done = cec("simulate", store, "--speeds-of", "out", "--steps", 30, "--json")
-    assert json.loads(done.out)["heterogeneous"]["seconds"] > 30 * 60 / (18 * 100)
-    done = cec("simulate", *X, "--speeds-of", "out")
-    assert done.code == 2
-    assert "found a run with 4 columns of float64, expected 1000 columns of float64" in done.err
+    args = "--serial", "--emulate-speeds", SPEEDS, "--emulate-base", 100
+    assert cec("run", store, "vectors=W.npy", "--out", "out", *args).code == 0
+    result = cec("simulate", store, "--speeds-of", "out", "--steps", 30, "--json")
+    assert json.loads(result.out)["heterogeneous"]["seconds"] > 30 * 60 / (18 * 100)
+    result = cec("simulate", *X, "--speeds-of", "out")
+    assert result.code == 2
+    assert "found a run with 4 columns of float64, expected 1000 columns of float64" in result.err
     few = "--shape", "60,4", "--machines", 2, "--recovery", 2
-    done = cec("simulate", *few, "--speeds-of", "out")
-    assert done.code == 2
-    assert "found a run of 6 machines, expected 2 machines" in done.err
+    result = cec("simulate", *few, "--speeds-of", "out")
+    assert result.code == 2
+    assert "found a run of 6 machines, expected 2 machines" in result.err
 
 
-@pytest.mark.parametrize("more", [[], ["--compare"]])
-def test_a_simulation_ends_if_too_few_machines_remain(cec, more):
-    done = cec("simulate", *X, "--available-probability", 0.01, *more)
-    assert done.code == 4
-    assert "machines are available at tick 0" in done.err
+@pytest.mark.parametrize("options", [[], ["--compare"]])
+def test_a_simulation_ends_if_too_few_machines_remain(cec, options):
+    result = cec("simulate", *X, "--available-probability", 0.01, *options)
+    assert result.code == 4
+    assert "machines are available at tick 0" in result.err
 
 
 @pytest.mark.parametrize(
-    ("lines", "words", "end"),
+    ("lines", "args", "end"),
     [
         ((4, 4, 2), [], "add --repeat to repeat it, or --steps 2 to end the run there\n"),
         ((4, 4, 2), ["--wait"], "add --repeat to repeat it, or --steps 2 to end the run there\n"),
@@ -112,23 +112,23 @@ def test_a_simulation_ends_if_too_few_machines_remain(cec, more):
         ((2, 4), ["--tick", "1s"], "(--wait, or wait=True in Python, waits for more machines)\n"),
     ],
 )
-def test_a_run_that_lasts_longer_than_its_availability(cec, tmp_path, lines, words, end):
+def test_a_run_that_outlasts_its_availability_names_remedies(cec, tmp_path, lines, args, end):
     text = "\n".join(",".join("1" * count + "0" * (6 - count)) for count in lines)
     (tmp_path / "ticks.csv").write_text(text)
-    done = cec("simulate", *X, "--steps", 5, "--availability", "ticks.csv", *words)
-    assert done.code == 4
-    assert done.err.endswith(end)
+    result = cec("simulate", *X, "--steps", 5, "--availability", "ticks.csv", *args)
+    assert result.code == 4
+    assert result.err.endswith(end)
 
 
 def test_losses_need_a_duration_if_the_availability_does_not_end(cec):
-    words = "--available-probability", 0.9, "--lost-when-away", "--tick", "1s", "--steps", 5
-    done = cec("simulate", *X, *words)
-    assert done.code == 2
-    assert "needs --duration TIME, such as 24h" in done.err
+    args = "--available-probability", 0.9, "--lost-when-away", "--tick", "1s", "--steps", 5
+    result = cec("simulate", *X, *args)
+    assert result.code == 2
+    assert "needs --duration TIME, such as 24h" in result.err
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ([], "expected a store, or --shape Q,R and --machines N"),
         ([*X, "--copies", "2"], "--recovery and --copies cannot be combined"),
@@ -142,7 +142,7 @@ def test_losses_need_a_duration_if_the_availability_does_not_end(cec):
         ([*X, "--memory", "1GB,3GB"], "memory: found memory for 2 machines (0, 2), expected"),
         ([*X, "--memory", "1GB,"], "--memory: '': expected a size"),
         ([*X, "--speeds", "1,2"], "2 speeds, expected 6"),
-        ([*COPIED, "--speeds", "1,2,3"], "3 speeds, expected 2"),
+        ([*COPIES, "--speeds", "1,2,3"], "3 speeds, expected 2"),
         (
             [*X, "--doctor", "doctor.json"],
             "it was removed; use the rates of a run (--rates-of DIR)",
@@ -152,14 +152,14 @@ def test_losses_need_a_duration_if_the_availability_does_not_end(cec):
         ([*X, "--price", "-1"], "--price: '-1': expected a number from 0 to"),
     ],
 )
-def test_simulate_refuses_bad_options(cec, words, message):
-    done = cec("simulate", *words)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert done.err.count("error:") == 1
+def test_simulate_refuses_bad_options(cec, args, message):
+    result = cec("simulate", *args)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert result.err.count("error:") == 1
 
 
-def test_a_store_needs_no_shape(cec, store):
-    done = cec("simulate", store, "--density", "0.01")
-    assert (done.code, done.out) == (2, "")
-    assert "--density cannot be combined with a store" in done.err
+def test_density_is_refused_with_a_store(cec, store):
+    result = cec("simulate", store, "--density", "0.01")
+    assert (result.code, result.out) == (2, "")
+    assert "--density cannot be combined with a store" in result.err

@@ -15,7 +15,7 @@ from cec_mpi.tasks.common.description import describe_task
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
-MINE = """
+MODULE = """
 def solve(X, *, rate, rounds: int = 60, checkpoint, **others):
     \"\"\"Solve it. In a way.
 
@@ -39,20 +39,20 @@ def bare(X, k=3, checkpoint=None):
 @pytest.fixture
 def cec(call, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    (tmp_path / f"mine_{tmp_path.name}.py").write_text(MINE)
+    (tmp_path / f"module_{tmp_path.name}.py").write_text(MODULE)
 
-    return lambda *words: call(words, tmp_path)
+    return lambda *args: call(args, tmp_path)
 
 
-def without_docstrings(*words):
-    command = [sys.executable, "-OO", *words]
+def run_without_docstrings(*args):
+    command = [sys.executable, "-OO", *args]
     environment = remove_launcher_variables(os.environ)
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
 
 
 def test_all_commands_have_help_without_docstrings():
     program = "from cec_mpi.cli import build_parser as b; [p.format_help() for _, p in b().walk()]"
-    without_docstrings("-c", program)
+    run_without_docstrings("-c", program)
 
 
 def test_the_tasks_are_listed(cec):
@@ -81,8 +81,8 @@ OPTIONS = {"vectors": np.eye(3), "k": 2, "b": np.ones(3), "y": [1, 0, 1]}
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_result_has_a_meaning(name):
-    given = {option: OPTIONS[option] for option in OPTIONS.keys() & options_of(TASKS[name])}
-    found = TASKS[name](aslinearoperator(np.diag([3.0, 2.0, 1.0])), **given)
+    options = {option: OPTIONS[option] for option in OPTIONS.keys() & options_of(TASKS[name])}
+    found = TASKS[name](aslinearoperator(np.diag([3.0, 2.0, 1.0])), **options)
     described = dict(describe_task(TASKS[name]).results)
     assert set(described) == set(found)
     assert all(described.values())
@@ -101,7 +101,7 @@ def test_help_of_a_task_is_the_same_in_all_forms(cec, name):
     assert first == cec("run", "store", "--help", name)
 
 
-def test_the_help_of_a_task(cec):
+def test_the_help_of_a_task_describes_options_and_results(cec):
     _, out, _ = cec("task", "ridge")
     lines = [line.strip() for line in out.splitlines()]
     assert "y                (q,) array_like or path of an .npy file; required" in lines
@@ -114,8 +114,8 @@ def test_the_help_of_a_task(cec):
     assert "explained_variance" in cec("task", "pca")[1]
 
 
-def test_a_task_of_a_user(cec, tmp_path):
-    name = f"mine_{tmp_path.name}:solve"
+def test_a_task_of_a_user_has_help_from_its_docstring(cec, tmp_path):
+    name = f"module_{tmp_path.name}:solve"
     _, out, _ = cec("task", name)
     assert [" ".join(line.split()) for line in out.splitlines()] == [
         f"cec-mpi run STORE {name} [KEY=VALUE ...] --out DIR",
@@ -132,14 +132,14 @@ def test_a_task_of_a_user(cec, tmp_path):
         "result (r,) ndarray, x",
         "rounds of them",
     ]
-    assert without_docstrings("-m", "cec_mpi", "task", name).stdout == out
-    code, out, _ = cec("task", f"mine_{tmp_path.name}:bare")
+    assert run_without_docstrings("-m", "cec_mpi", "task", name).stdout == out
+    code, out, _ = cec("task", f"module_{tmp_path.name}:bare")
     assert code == 0
     assert "  k                default 3" in out
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("task powr", "did you mean power?"),
         ("run s powr --help", "did you mean power?"),
@@ -150,8 +150,8 @@ def test_a_task_of_a_user(cec, tmp_path):
         ("run s --out o ridge --fit-intercept 0", "fit_intercept=VALUE"),
     ],
 )
-def test_unknown_tasks_are_one_message(cec, line, says):
+def test_unknown_tasks_and_options_give_one_message(cec, line, message):
     code, out, err = cec(*line.split())
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("cec-mpi: error: ")
-    assert says in err
+    assert message in err

@@ -1,4 +1,4 @@
-"""Checkpoints survive crashes and damage: runs continue from a valid one or not at all."""
+"""Checkpoints survive crashes and damage: a run resumes from a valid one or not at all."""
 
 import io
 import json
@@ -25,22 +25,22 @@ ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abc
 NEWEST, PREVIOUS_CHECKPOINT = "checkpoint.npz", "checkpoint.previous.npz"
 
 
-def state_of(step):
+def make_state(step):
     return {
         "w": np.random.default_rng(step).standard_normal(3),
-        "done": np.array(step),
+        "step": np.array(step),
         "basis": np.asfortranarray(np.arange(4.0).reshape(2, 2) + 1j * step),
         "note": np.array("ok"),
     }
 
 
-def checkpoint_in(directory, found=None):
-    return CheckpointFile(directory, ABOUT, found or ResumeState({}), Interval(), lambda: 0)
+def make_checkpoint(directory, resumed=None):
+    return CheckpointFile(directory, ABOUT, resumed or ResumeState({}), Interval(), lambda: 0)
 
 
 def write(checkpoint, *steps):
     for step in steps:
-        checkpoint.save(**state_of(step))
+        checkpoint.save(**make_state(step))
         assert checkpoint.write()
 
 
@@ -54,57 +54,57 @@ def are_equal(state, expected):
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
+def saved_twice(tmp_path_factory):
     """A directory with checkpoints 1 and 2."""
     directory = tmp_path_factory.mktemp("two")
-    write(checkpoint_in(directory), 1, 2)
+    write(make_checkpoint(directory), 1, 2)
     return directory
 
 
 @pytest.fixture(scope="module")
-def newest(two):
+def newest(saved_twice):
     """Bytes of checkpoint 2."""
-    return (two / NEWEST).read_bytes()
+    return (saved_twice / NEWEST).read_bytes()
 
 
 def read_with_newest(directory, content):
-    """Return the state of a resumed run if the newest checkpoint has this content."""
+    """Return the state that a run resumes if the newest checkpoint has this content."""
     (directory / NEWEST).write_bytes(content)
     return read_checkpoint(directory, ABOUT)
 
 
-def names_in(directory):
+def file_names(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def assert_complete(found):
-    assert are_equal(found.state, state_of(1 if found.problem else 2))
+def assert_valid(found):
+    assert are_equal(found.state, make_state(1 if found.problem else 2))
 
 
 @given(data=st.data())
-def test_a_damaged_checkpoint_gives_no_wrong_state(two, newest, data):
+def test_a_damaged_checkpoint_gives_no_wrong_state(saved_twice, newest, data):
     content = bytearray(newest)
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(newest) - 1))] = data.draw(st.integers(0, 255))
-    assert_complete(read_with_newest(two, content[: data.draw(st.integers(0, len(newest)))]))
+    assert_valid(read_with_newest(saved_twice, content[: data.draw(st.integers(0, len(newest)))]))
 
 
-def test_invalid_checkpoints_are_named(two, newest, tmp_path):
+def test_invalid_checkpoints_are_named(saved_twice, newest, tmp_path):
     np.savez(tmp_path / "old.npz", about=json.dumps({"version": 1, **ABOUT}), **{"state.w": 1})
     np.savez(tmp_path / "other.npz", w=1)
     np.save(tmp_path / "array.npy", 1)
-    for content, says in (
+    for content, message in (
         (b"", "not a complete .npz file"),
         (b"hello", "not a complete .npz file"),
         ((tmp_path / "other.npz").read_bytes(), "its description is missing"),
         ((tmp_path / "array.npy").read_bytes(), "not a complete .npz file"),
         ((tmp_path / "old.npz").read_bytes(), "version 1, expected 2"),
     ):
-        found = read_with_newest(two, content)
-        assert f"{two / NEWEST} cannot be read as a checkpoint" in found.problem
-        assert says in found.problem
+        found = read_with_newest(saved_twice, content)
+        assert f"{saved_twice / NEWEST} cannot be read as a checkpoint" in found.problem
+        assert message in found.problem
         assert PREVIOUS_CHECKPOINT in found.problem
-        assert_complete(found)
+        assert_valid(found)
 
 
 def npy_header(shape, dtype="<f8"):
@@ -115,49 +115,49 @@ def npy_header(shape, dtype="<f8"):
     return file.getvalue()
 
 
-def archive(members, compression=zipfile.ZIP_STORED):
+def zip_file(members, compression=zipfile.ZIP_STORED):
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", compression) as made:
+    with zipfile.ZipFile(file, "w", compression) as archive:
         for name, content in members:
-            made.writestr(name, content)
+            archive.writestr(name, content)
     return file.getvalue()
 
 
-def overlapping(times, size):
+def overlapping_archive(times, size):
     """Return an archive whose members share the same bytes."""
     content = npy_header((size // 8,)) + bytes(size)
-    single = archive([("a.npy", content)])
-    where = int.from_bytes(single[-6:-2], "little")  # of the list
-    entry = single[where:-22]
+    single = zip_file([("a.npy", content)])
+    offset = int.from_bytes(single[-6:-2], "little")  # of the directory
+    entry = single[offset:-22]
     entries = b"".join(entry.replace(b"a.npy", b"%05d" % n) for n in range(times))
-    ends = struct.pack("<HHII", times, times, len(entries), where)
-    return single[:where] + entries + single[-22:-14] + ends + b"\0\0"
+    counts = struct.pack("<HHII", times, times, len(entries), offset)
+    return single[:offset] + entries + single[-22:-14] + counts + b"\0\0"
 
 
 BOMBS = {
-    "compressed": archive(
+    "compressed": zip_file(
         [("state.w.npy", npy_header((1 << 24,)) + bytes(1 << 27))], zipfile.ZIP_DEFLATED
     ),
-    "a member many times": overlapping(1000, 1 << 17),
-    "an array larger than its member": archive([("state.w.npy", npy_header((1 << 40,)) + b"12")]),
-    "an array that no computer holds": archive([("state.w.npy", npy_header((1 << 62, 8)))]),
-    "very many of nothing": archive([("state.w.npy", npy_header((1 << 62,), "|S0"))]),
+    "a member many times": overlapping_archive(1000, 1 << 17),
+    "an array larger than its member": zip_file([("state.w.npy", npy_header((1 << 40,)) + b"12")]),
+    "an array that no computer holds": zip_file([("state.w.npy", npy_header((1 << 62, 8)))]),
+    "very many empty strings": zip_file([("state.w.npy", npy_header((1 << 62,), "|S0"))]),
 }
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_archives_that_expand_too_much_are_refused(two, newest, bomb):
-    (two / NEWEST).write_bytes(BOMBS[bomb])
+def test_archives_that_expand_too_much_are_refused(saved_twice, newest, bomb):
+    (saved_twice / NEWEST).write_bytes(BOMBS[bomb])
     tracemalloc.start()
     try:
-        found = read_checkpoint(two, ABOUT)
-        _, most = tracemalloc.get_traced_memory()
+        found = read_checkpoint(saved_twice, ABOUT)
+        _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-        (two / NEWEST).write_bytes(newest)
+        (saved_twice / NEWEST).write_bytes(newest)
     assert "cannot be read as a checkpoint" in found.problem
-    assert_complete(found)
-    assert most < 1 << 24
+    assert_valid(found)
+    assert peak < 1 << 24
 
 
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -172,17 +172,17 @@ MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     ],
 )
 def test_an_unreadable_checkpoint_leaves_the_previous_one(tmp_path, make, problem):
-    write(checkpoint_in(tmp_path), 1, 2)
+    write(make_checkpoint(tmp_path), 1, 2)
     (tmp_path / NEWEST).unlink()
     make(tmp_path / NEWEST)
     assert has_checkpoint(tmp_path)
     found = read_checkpoint(tmp_path, ABOUT)
     assert problem in found.problem
-    assert_complete(found)
+    assert_valid(found)
 
 
 def test_two_damaged_checkpoints_are_refused(tmp_path):
-    write(checkpoint_in(tmp_path), 1)
+    write(make_checkpoint(tmp_path), 1)
     (tmp_path / NEWEST).write_bytes(b"x")
     with pytest.raises(InputError, match=r"checkpoint\.npz cannot be read as .*--overwrite"):
         read_checkpoint(tmp_path, ABOUT)
@@ -193,7 +193,7 @@ def test_two_damaged_checkpoints_are_refused(tmp_path):
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, damaged):
-    write(checkpoint_in(tmp_path), 1, 2)
+    write(make_checkpoint(tmp_path), 1, 2)
     if damaged:
         (tmp_path / NEWEST).write_bytes(b"x")
     for other in ({"task": "svd"}, {"options": {}}, {"shards": ["fedcba9876543210"]}):
@@ -202,38 +202,38 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, damaged):
 
 
 def test_a_damaged_checkpoint_never_replaces_the_previous_one(tmp_path):
-    write(checkpoint_in(tmp_path), 1, 2)
+    write(make_checkpoint(tmp_path), 1, 2)
     (tmp_path / NEWEST).write_bytes(b"x")
     before = (tmp_path / PREVIOUS_CHECKPOINT).read_bytes()
-    again = checkpoint_in(tmp_path, read_checkpoint(tmp_path, ABOUT))
-    write(again, 3)
+    checkpoint = make_checkpoint(tmp_path, read_checkpoint(tmp_path, ABOUT))
+    write(checkpoint, 3)
     assert (tmp_path / PREVIOUS_CHECKPOINT).read_bytes() == before
-    assert are_equal(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
-    write(again, 4)
+    assert are_equal(read_checkpoint(tmp_path, ABOUT).state, make_state(3))
+    write(checkpoint, 4)
     (tmp_path / NEWEST).unlink()
-    assert are_equal(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
+    assert are_equal(read_checkpoint(tmp_path, ABOUT).state, make_state(3))
 
 
 class _Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("names", ["links", "no links"])
-def test_a_killed_write_leaves_a_valid_checkpoint(tmp_path, monkeypatch, names):
-    """The process is killed at each call that changes a directory, in turn."""
+@pytest.mark.parametrize("links", ["links", "no links"])
+def test_a_killed_write_leaves_a_valid_checkpoint(tmp_path, monkeypatch, links):
+    """Kill the process at each call that changes a directory, in turn."""
     calls = ("link", "rename", "unlink", "fsync", "open")
-    whole = {name: getattr(os, name) for name in calls}
-    left = 0
+    originals = {name: getattr(os, name) for name in calls}
+    remaining = 0
 
-    def dying(name):
+    def kill_at(name):
         def call(*arguments, **options):
-            nonlocal left
-            if name == "link" and names == "no links":
+            nonlocal remaining
+            if name == "link" and links == "no links":
                 raise PermissionError(1, "Operation not permitted")
-            left -= 1
-            if left < 0:
+            remaining -= 1
+            if remaining < 0:
                 raise _Killed
-            return whole[name](*arguments, **options)
+            return originals[name](*arguments, **options)
 
         return call
 
@@ -241,23 +241,23 @@ def test_a_killed_write_leaves_a_valid_checkpoint(tmp_path, monkeypatch, names):
     for moment in range(100):
         directory = tmp_path / str(moment)
         directory.mkdir()
-        checkpoint = checkpoint_in(directory)
+        checkpoint = make_checkpoint(directory)
         write(checkpoint, 1, 2)
-        checkpoint.save(**state_of(3))
+        checkpoint.save(**make_state(3))
         with monkeypatch.context() as patch:
             for name in calls:
-                patch.setattr(os, name, dying(name))
-            left = moment
+                patch.setattr(os, name, kill_at(name))
+            remaining = moment
             try:
                 checkpoint.write()
             except _Killed:
                 killed += 1
         found = read_checkpoint(directory, ABOUT)
         assert found.problem == ""
-        assert are_equal(found.state, state_of(2)) or are_equal(found.state, state_of(3))
-        write(checkpoint_in(directory, found), 4)  # despite partial files
-        assert are_equal(read_checkpoint(directory, ABOUT).state, state_of(4))
-        if left >= 0:
+        assert are_equal(found.state, make_state(2)) or are_equal(found.state, make_state(3))
+        write(make_checkpoint(directory, found), 4)  # despite partial files
+        assert are_equal(read_checkpoint(directory, ABOUT).state, make_state(4))
+        if remaining >= 0:
             break
     assert killed >= 5
 
@@ -278,29 +278,29 @@ def test_a_checkpoint_is_written_when_its_interval_has_passed(tmp_path, interval
     steps = []
     checkpoint.after_writing = lambda: steps.append(moment)
     for moment in range(1, 14):
-        checkpoint.save(done=moment)
+        checkpoint.save(step=moment)
     assert steps == written
     assert checkpoint.wanted == bool(written)
     if written:
         assert checkpoint.every == written[0]
 
 
-def test_a_function_is_called_when_the_checkpoint_is_written(tmp_path):
-    checkpoint = checkpoint_in(tmp_path)
+def test_a_function_in_a_state_is_called_only_when_the_checkpoint_is_written(tmp_path):
+    checkpoint = make_checkpoint(tmp_path)
     calls = []
     for number in range(3):
-        checkpoint.save(done=lambda number=number: calls.append(number) or number)
+        checkpoint.save(step=lambda number=number: calls.append(number) or number)
     assert calls == []
     assert checkpoint.write()
     assert calls == [2]
-    assert read_checkpoint(tmp_path, ABOUT).state["done"] == 2
+    assert read_checkpoint(tmp_path, ABOUT).state["step"] == 2
 
 
 def test_a_finished_run_has_no_checkpoint(tmp_path):
-    checkpoint = checkpoint_in(tmp_path)
+    checkpoint = make_checkpoint(tmp_path)
     write(checkpoint, 1, 2)
     checkpoint.remove()
-    assert names_in(tmp_path) == []
+    assert file_names(tmp_path) == []
     assert not has_checkpoint(tmp_path)
     assert read_checkpoint(tmp_path, ABOUT) == ResumeState({})
     checkpoint.remove()

@@ -22,8 +22,8 @@ RNG = np.random.default_rng(11)
 X = RNG.standard_normal((ROWS, COLUMNS))
 
 
-def ending(**changes):
-    about = {
+def make_run_end(**changes):
+    fields = {
         "task": "cg",
         "out": Path("out"),
         "seconds": 12.34,
@@ -34,11 +34,11 @@ def ending(**changes):
         "finished": True,
         "files": ("result.npy", "u.npy"),
     }
-    return RunEnd(**about | changes)
+    return RunEnd(**fields | changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"converged": True, "iterations": 20}, "cg converged in 20 iterations: 40 steps on"),
         ({"converged": False, "iterations": 1}, "cg did not converge in 1 iteration: 40 steps on"),
@@ -47,22 +47,22 @@ def ending(**changes):
         ({"finished": False}, "cg ended early: 40 steps"),
     ],
 )
-def test_the_first_closing_line(changes, says):
-    assert says in closing_lines(ending(**changes))[0]
+def test_the_first_closing_line_has_outcome_steps_and_time(changes, message):
+    assert message in closing_lines(make_run_end(**changes))[0]
 
 
-def test_the_closing_line_of_events():
+def test_a_closing_line_counts_the_events_of_machines():
     events = {("lost", 3): 1, ("lost", 5): 1, ("joined", 3): 1, ("late", 2): 7, ("wrong", 4): 1}
-    lines = closing_lines(ending(events=Counter(events)))
+    lines = closing_lines(make_run_end(events=Counter(events)))
     assert lines[1] == (
         "machines: 2 lost (3 and 5), 1 joined (3), 7 late answers (2), 1 wrong answer (4)"
     )
     assert len(lines) == 4
 
 
-def test_closing_warnings():
-    assert closing_warnings(ending(converged=True)) == []
-    (text,) = closing_warnings(ending(events=Counter({("lost", 3): 2})))
+def test_a_loss_gives_a_closing_warning():
+    assert closing_warnings(make_run_end(converged=True)) == []
+    (text,) = closing_warnings(make_run_end(events=Counter({("lost", 3): 2})))
     assert text.startswith("machine 3 was lost")
 
 
@@ -94,23 +94,23 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def words(store, tmp_path):
+def run_args(store, tmp_path):
     """Return the arguments of a run, by default of a solver."""
 
-    def words(*options, task="lstsq"):
-        given = [f"vectors={store.parent / 'W.npy'}"]
+    def run_args(*options, task="lstsq"):
+        task_args = [f"vectors={store.parent / 'W.npy'}"]
         if task != "matvec":
-            given = [task, f"b={store.parent / 'b.npy'}"]
-        run = ["run", store, "--out", tmp_path / "out", "--serial", *given]
+            task_args = [task, f"b={store.parent / 'b.npy'}"]
+        run = ["run", store, "--out", tmp_path / "out", "--serial", *task_args]
         return list(map(str, [*run, *options]))
 
-    return words
+    return run_args
 
 
 @pytest.fixture
-def run(words, capsys):
+def run(run_args, capsys):
     def run(*options, **task):
-        code = main(words(*options, **task))
+        code = main(run_args(*options, **task))
         out, err = capsys.readouterr()
         return code, out.splitlines(), err.splitlines()
 
@@ -134,13 +134,13 @@ def test_a_solver_that_did_not_converge_leaves_its_results_and_an_error(run, tmp
     assert summary_in(tmp_path)["converged"] is True
 
 
-def test_a_run_that_ended_early_says_how_to_continue(run, tmp_path):
-    out_dir, words = tmp_path / "out", ["--availability", tmp_path / "a.json"]
+def test_a_run_that_ended_early_names_the_command_to_continue(run, tmp_path):
+    out_dir, availability = tmp_path / "out", ["--availability", tmp_path / "a.json"]
     (tmp_path / "a.json").write_text('{"available": [[1]]}')
-    code, out, err = run(*words)
+    code, out, err = run(*availability)
     assert (code, out, len(err)) == (4, [], 1)
     (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1, 2], [1]]}')
-    code, out, err = run(*words, task="matvec")
+    code, out, err = run(*availability, task="matvec")
     assert (code, len(err)) == (4, 1)
     assert out[0].startswith("matvec ended early: 2 steps on 3 machines, ")
     remedy = "a checkpoint was written: to continue, run the same command with --resume"
@@ -149,45 +149,45 @@ def test_a_run_that_ended_early_says_how_to_continue(run, tmp_path):
     assert (code, out) == (2, [])
     assert "holds an incomplete run" in error
     assert "--resume continues it" in error
-    _, out, _ = run("--overwrite", *words, task="matvec")
+    _, out, _ = run("--overwrite", *availability, task="matvec")
     assert out[1] == f"{out_dir}: {remedy} in place of --overwrite"
     code, out, err = run("--resume", task="matvec")
     assert (code, err) == (0, [])
     assert out[0].startswith("matvec is done: 8 steps on 3 machines (10 including earlier runs")
 
 
-def test_a_warning_of_a_users_task_is_shown_and_kept(words, tmp_path):
+def test_a_warning_of_a_users_task_is_shown_and_saved(run_args, tmp_path):
     (tmp_path / "warning_task.py").write_text(
         "import warnings\n"
         "def task(X, *, b, checkpoint):\n"
         "    warnings.warn('b has outliers')\n"
         "    return {'result': X.matvec([1.0] * X.shape[1])}\n"
     )
-    done = in_a_process(words(task="warning_task:task"), cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "cec-mpi: warning: b has outliers\n")
-    assert done.stdout.startswith("warning_task:task is done: 1 step on 3 machines, ")
+    result = run_in_process(run_args(task="warning_task:task"), cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "cec-mpi: warning: b has outliers\n")
+    assert result.stdout.startswith("warning_task:task is done: 1 step on 3 machines, ")
     assert summary_in(tmp_path)["warnings"] == ["b has outliers"]
 
 
-# --- how much is said -----------------------------------------------------------------------
+# --- verbosity ------------------------------------------------------------------------------
 
 
-def test_verbosity_before_or_after_the_command(words, capsys):
-    assert main(["-q", *words()]) == 0
-    assert main([*words("--overwrite"), "--quiet"]) == 0
+def test_verbosity_may_be_set_before_or_after_the_command(run_args, capsys):
+    assert main(["-q", *run_args()]) == 0
+    assert main([*run_args("--overwrite"), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
-    assert main([*words("--overwrite", "--checkpoint-every", "1", task="matvec"), "-v"]) == 0
+    assert main([*run_args("--overwrite", "--checkpoint-every", "1", task="matvec"), "-v"]) == 0
     out, err = capsys.readouterr()
     assert "cec-mpi: checkpoint after " in err
     assert len(out.splitlines()) == 3
-    assert main([*words(), "-q", "-v"]) == 2
+    assert main([*run_args(), "-q", "-v"]) == 2
     assert "cannot be combined with" in capsys.readouterr().err
 
 
-def test_quiet_commands_on_stores(store, tmp_path, call):
-    words = ["--machines", "3", "--recovery", "2"]
+def test_quiet_commands_on_stores_print_only_problems(store, tmp_path, call):
+    args = ["--machines", "3", "--recovery", "2"]
     for command in (
-        ["encode", store.parent / "X.npy", "made", *words],
+        ["encode", store.parent / "X.npy", "made", *args],
         ["verify", "made"],
         ["repair", "made"],
         ["decode", "made", "X.npy"],
@@ -202,32 +202,32 @@ def test_quiet_commands_on_stores(store, tmp_path, call):
 # --- output that cannot be written ------------------------------------------------------------
 
 
-def in_a_process(words, **streams):
-    command = [sys.executable, "-m", "cec_mpi", *words]
+def run_in_process(args, **streams):
+    command = [sys.executable, "-m", "cec_mpi", *args]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     return subprocess.run(command, text=True, timeout=LIMIT, check=False, **pipes)
 
 
-def test_full_standard_output_does_not_make_a_run_fail(words, tmp_path):
-    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
-        done = in_a_process(words(), stdout=full)
-    assert done.returncode == 0
-    assert done.stderr == (
+def test_full_standard_output_does_not_make_a_run_fail(run_args, tmp_path):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, not a path
+        result = run_in_process(run_args(), stdout=full)
+    assert result.returncode == 0
+    assert result.stderr == (
         "cec-mpi: warning: standard output cannot be written: No space left on device\n"
     )
     assert summary_in(tmp_path)["converged"] is True
 
 
 @pytest.mark.parametrize(("options", "code"), [(["iterations=1"], 8), (["a=1"], 2)])
-def test_full_standard_error_changes_no_exit_code(words, options, code):
-    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
-        done = in_a_process(words(*options), stderr=full)
-    assert done.returncode == code
-    assert len(done.stdout.splitlines()) == (3 if code == 8 else 0)
+def test_full_standard_error_changes_no_exit_code(run_args, options, code):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, not a path
+        result = run_in_process(run_args(*options), stderr=full)
+    assert result.returncode == code
+    assert len(result.stdout.splitlines()) == (3 if code == 8 else 0)
 
 
-def test_closed_output_changes_no_exit_code(words, tmp_path):
-    command = [sys.executable, "-m", "cec_mpi", *words("iterations=1")]
-    closing = ["bash", "-c", '"$@" >&- 2>&-', "bash", *command]
-    assert subprocess.run(closing, timeout=LIMIT, check=False).returncode == 8
+def test_closed_output_changes_no_exit_code(run_args, tmp_path):
+    command = [sys.executable, "-m", "cec_mpi", *run_args("iterations=1")]
+    closed_output = ["bash", "-c", '"$@" >&- 2>&-', "bash", *command]
+    assert subprocess.run(closed_output, timeout=LIMIT, check=False).returncode == 8
     assert summary_in(tmp_path)["converged"] is False

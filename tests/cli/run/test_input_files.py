@@ -19,8 +19,8 @@ ROWS, COLUMNS = 31, 12  # of the store
 def run(call, small_store, tmp_path):
     """Run a task with files in a new directory; return its exit code and error message."""
 
-    def run(*words, out="out"):
-        code, _, error = call(["run", small_store.path, "--out", out, *words], tmp_path)
+    def run(*args, out="out"):
+        code, _, error = call(["run", small_store.path, "--out", out, *args], tmp_path)
         return code, error
 
     return run
@@ -38,19 +38,19 @@ def test_a_vector_that_is_not_finite_is_refused_before_the_first_step(run, tmp_p
 
 
 def test_a_refused_run_keeps_earlier_results(run, tmp_path):
-    def results():
+    def read_results():
         return {path: path.read_bytes() for path in (tmp_path / "out").glob("*.*")}
 
     W = np.ones((3, COLUMNS))
     np.save(tmp_path / "W.npy", W)
     assert run("vectors=W.npy", "--serial") == (0, "")
-    before = results()
+    before = read_results()
     W[2, 0] = np.nan
     np.save(tmp_path / "bad.npy", W)
     np.save(tmp_path / "y.npy", np.where(np.arange(ROWS) == 7, np.nan, 1.0))
     assert run("vectors=bad.npy", "--serial", "--overwrite")[0] == 2
     assert run("ridge", "y=y.npy", "--serial", "--overwrite")[0] == 2
-    assert results() == before
+    assert read_results() == before
 
 
 def test_a_bad_option_is_refused_before_the_run_listens(run, tmp_path):
@@ -70,15 +70,15 @@ def test_unused_vectors_are_not_checked(run, tmp_path):
 
 @pytest.mark.parametrize(("task", "option"), [("ridge", "y"), ("logistic", "y"), ("lstsq", "b")])
 def test_errors_name_the_file_of_an_option(run, tmp_path, task, option):
-    words = [task, f"{option}=given.npy", "--serial"]
-    np.save(tmp_path / "given.npy", np.where(np.arange(ROWS) == 7, np.inf, 1.0))
-    assert f"{option} (given.npy) holds inf at entry 7 (counted from 0)" in run(*words)[1]
-    np.save(tmp_path / "given.npy", np.ones(ROWS + 1))
-    assert f"{option} (given.npy) has shape (32,), expected (31,)" in run(*words)[1]
+    args = [task, f"{option}=input.npy", "--serial"]
+    np.save(tmp_path / "input.npy", np.where(np.arange(ROWS) == 7, np.inf, 1.0))
+    assert f"{option} (input.npy) holds inf at entry 7 (counted from 0)" in run(*args)[1]
+    np.save(tmp_path / "input.npy", np.ones(ROWS + 1))
+    assert f"{option} (input.npy) has shape (32,), expected (31,)" in run(*args)[1]
     assert not list((tmp_path / "out").glob("*.*"))
 
 
-def test_integers_and_halves_are_checked(tmp_path):
+def test_integers_and_half_precision_are_checked(tmp_path):
     for dtype in ("i8", "u1", "?", "f2", ">f4"):
         np.save(tmp_path / "W.npy", np.ones((4, 3), dtype))
         check_finite(tmp_path / "W.npy", 4)
@@ -101,7 +101,7 @@ def test_checking_vectors_needs_little_memory(tmp_path):
     path = tmp_path / "W.npy"
     rows = (5 << 28) // 8000  # 1.25 GiB, sparse on the disk
     np.lib.format.open_memmap(path, mode="w+", dtype="f8", shape=(rows, 1000)).flush()
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=LIMIT
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr

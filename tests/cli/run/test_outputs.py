@@ -37,7 +37,7 @@ def test_arrays_are_saved_in_files_and_numbers_returned(tmp_path, returned, arra
     assert ["allow_pickle=True" in text for text in saved.warnings] == [True] * ("ragged" in arrays)
 
 
-def test_a_value_that_cannot_be_saved_costs_no_other(tmp_path):
+def test_a_value_that_cannot_be_saved_does_not_prevent_saving_others(tmp_path):
     deep = []
     for _ in range(3000):
         deep = [deep]

@@ -25,15 +25,15 @@ ROWS, COLUMNS, STEPS = 1259, 17, 12  # 420 rows per shard, one of them padding
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((ROWS, COLUMNS))
 W = RNG.standard_normal((STEPS, COLUMNS))
-HALF, _ = np.linalg.qr(RNG.standard_normal((30, 30)))
-SYMMETRIC = HALF @ np.diag(np.linspace(-1, 3, 30)) @ HALF.T
+BASIS, _ = np.linalg.qr(RNG.standard_normal((30, 30)))
+SYMMETRIC = BASIS @ np.diag(np.linspace(-1, 3, 30)) @ BASIS.T
 
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def inputs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("made")
     np.save(directory / "W.npy", W)
     for name, matrix in (("float64", X), ("float32", X.astype("f4")), ("symmetric", SYMMETRIC)):
@@ -58,26 +58,26 @@ class Run:
     def result(self):
         return np.load(self.out / "result.npy")
 
-    def of_steps(self, field):
+    def step_values(self, field):
         return [step[field] for step in self.steps]
 
 
 @pytest.fixture
-def run(made, tmp_path, capsys):
-    """Start a run (by default the products with W) and read its files."""
+def run(inputs, tmp_path, capsys):
+    """Run a task (by default the products with W) and read its files."""
 
-    def start(*words, store="float64", task="matvec", out="out"):
-        given = any(str(word).startswith("vectors=") for word in words)
-        vectors = [f"vectors={made / 'W.npy'}"] if task == "matvec" and not given else []
-        words = ["--serial", "--out", tmp_path / out, task, *vectors, *words]
-        code = main(["run", str(made / store), *map(str, words)])
+    def start(*args, store="float64", task="matvec", out="out"):
+        has_vectors = any(str(word).startswith("vectors=") for word in args)
+        vectors = [f"vectors={inputs / 'W.npy'}"] if task == "matvec" and not has_vectors else []
+        args = ["--serial", "--out", tmp_path / out, task, *vectors, *args]
+        code = main(["run", str(inputs / store), *map(str, args)])
         _, err = capsys.readouterr()
         return Run(code, err, tmp_path / out)
 
     return start
 
 
-def written(directory, content, name="who.json"):
+def write_json(directory, content, name="availability.json"):
     path = directory / name
     path.write_text(json.dumps(content))
     return path
@@ -95,17 +95,17 @@ def relative_error(found, expected):
     [("float64", "heterogeneous", 1e-12), ("float32", "cyclic", 1e-4)],
 )
 def test_products_are_correct_and_reproducible(run, store, scheme, accuracy):
-    words = ["--available-probability", 0.6, "--wait", "--seed", 3, "--scheme", scheme]
-    one, two = (run(*words, "--speeds", "2,2,3,3,4,4", store=store, out=out) for out in "ab")
-    assert (one.code, one.err) == (0, "")
-    assert one.result.dtype == np.float64
-    assert relative_error(one.result, W @ X.T) < accuracy
-    assert len(set(map(tuple, one.of_steps("available")))) > 5
-    assert np.array_equal(one.result, two.result)
-    assert one.of_steps("rows") == two.of_steps("rows")
+    args = ["--available-probability", 0.6, "--wait", "--seed", 3, "--scheme", scheme]
+    first, second = (run(*args, "--speeds", "2,2,3,3,4,4", store=store, out=out) for out in "ab")
+    assert (first.code, first.err) == (0, "")
+    assert first.result.dtype == np.float64
+    assert relative_error(first.result, W @ X.T) < accuracy
+    assert len(set(map(tuple, first.step_values("available")))) > 5
+    assert np.array_equal(first.result, second.result)
+    assert first.step_values("rows") == second.step_values("rows")
 
 
-# --- a task of the user's -----------------------------------------------------------------
+# --- tasks of users ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def module(tmp_path, monkeypatch):
     name = f"module_of_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(
         "import numpy as np\n"
-        "def told(X, *, checkpoint, **options):\n"
+        "def echo(X, *, checkpoint, **options):\n"
         "    return {'result': np.zeros(1), **options}\n"
         "def three(X, *, checkpoint, times=2):\n"
         "    y = [X.matvec(np.full(X.shape[1], t + 1.0)) for t in range(times)]\n"
@@ -132,60 +132,60 @@ def module(tmp_path, monkeypatch):
 
 
 def test_results_of_a_users_task_are_saved(run, module):
-    done = run("times=3", task=f"{module}:three")
-    assert done.code == 0
-    assert relative_error(done.result, np.outer([1, 2, 3], X.sum(axis=1))) < 1e-12
-    assert np.array_equal(np.load(done.out / "first.npy"), done.result[0])
-    assert done.summary["task"] == f"{module}:three"
-    assert done.summary["times"] == 3
-    (warning,) = done.summary["warnings"]
+    outcome = run("times=3", task=f"{module}:three")
+    assert outcome.code == 0
+    assert relative_error(outcome.result, np.outer([1, 2, 3], X.sum(axis=1))) < 1e-12
+    assert np.array_equal(np.load(outcome.out / "first.npy"), outcome.result[0])
+    assert outcome.summary["task"] == f"{module}:three"
+    assert outcome.summary["times"] == 3
+    (warning,) = outcome.summary["warnings"]
     assert "odd.npy" in warning
-    assert f"cec-mpi: warning: {warning}\n" == done.err
-    assert len(done.steps) == 3
+    assert f"cec-mpi: warning: {warning}\n" == outcome.err
+    assert len(outcome.steps) == 3
 
 
 def test_task_options_are_numbers_lists_or_text(run, module):
-    words = ["a=3", "b=2.5", "c=text", "d=[1, 2]", "e=None", "f='3'", "g=x=y", "h=True", "i="]
-    done = run(*words, task=f"{module}:told")
-    found = [done.summary[name] for name in "abcefghi"]
+    args = ["a=3", "b=2.5", "c=text", "d=[1, 2]", "e=None", "f='3'", "g=x=y", "h=True", "i="]
+    outcome = run(*args, task=f"{module}:echo")
+    found = [outcome.summary[name] for name in "abcefghi"]
     assert found == [3, 2.5, "text", None, "3", "x=y", True, ""]
-    assert np.load(done.out / "d.npy").tolist() == [1, 2]
+    assert np.load(outcome.out / "d.npy").tolist() == [1, 2]
 
 
 def test_converged_may_be_an_array(run, module):
-    done = run(task=f"{module}:unconverged")
-    assert done.code == 8
-    assert "did not converge" in done.err
-    assert np.load(done.out / "result.npy").tolist() == [1]
+    outcome = run(task=f"{module}:unconverged")
+    assert outcome.code == 8
+    assert "did not converge" in outcome.err
+    assert np.load(outcome.out / "result.npy").tolist() == [1]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("nothing", "returned nothing"), ("unsaved", "'f' of type function")]
+    ("name", "message"), [("nothing", "returned nothing"), ("unsaved", "'f' of type function")]
 )
-def test_a_result_that_cannot_be_saved_is_an_error(run, module, name, said):
-    done = run(task=f"{module}:{name}")
-    assert done.code == 2
-    assert said in done.err
-    assert (done.out / "result.npy").exists() == (name == "unsaved")
-    assert not (done.out / "summary.json").exists()
+def test_a_result_that_cannot_be_saved_is_an_error(run, module, name, message):
+    outcome = run(task=f"{module}:{name}")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert (outcome.out / "result.npy").exists() == (name == "unsaved")
+    assert not (outcome.out / "summary.json").exists()
 
 
-# --- who is available ---------------------------------------------------------------------
+# --- availability --------------------------------------------------------------------------
 
 
 def test_steps_use_the_machines_of_their_tick(run, tmp_path):
-    file = written(tmp_path, {"available": [[1, 2], [], [1, 2, 3], [4], [4, 5, 6]]})
-    done = run("--availability", file, "--wait", "--repeat", "iterations=4")
-    assert done.of_steps("available") == [[1, 2, 3], [4, 5, 6]] * 2
-    assert done.of_steps("tick") == [2, 4, 7, 9]
-    assert done.of_steps("waited_ticks") == [2, 1, 2, 1]
-    assert done.summary["waited_ticks"] == 6
-    assert relative_error(done.result, W[:4] @ X.T) < 1e-12
+    file = write_json(tmp_path, {"available": [[1, 2], [], [1, 2, 3], [4], [4, 5, 6]]})
+    outcome = run("--availability", file, "--wait", "--repeat", "iterations=4")
+    assert outcome.step_values("available") == [[1, 2, 3], [4, 5, 6]] * 2
+    assert outcome.step_values("tick") == [2, 4, 7, 9]
+    assert outcome.step_values("waited_ticks") == [2, 1, 2, 1]
+    assert outcome.summary["waited_ticks"] == 6
+    assert relative_error(outcome.result, W[:4] @ X.T) < 1e-12
 
 
 def test_a_product_whose_square_overflows_is_named_with_its_step_and_machine(tmp_path):
-    made = cec_mpi.encode(X, tmp_path / "store", MACHINES, RECOVERY, scaling="none")
-    shard = np.load(tmp_path / "store" / made.shards[1].file, mmap_mode="r+")
+    manifest = cec_mpi.encode(X, tmp_path / "store", MACHINES, RECOVERY, scaling="none")
+    shard = np.load(tmp_path / "store" / manifest.shards[1].file, mmap_mode="r+")
     shard[:] = np.where(shard < 0, -1e300, 1e300)  # as a faulty machine could answer
     shard.flush()
     with cec_mpi.open_operator(tmp_path / "store", verify="never", availability={2, 3, 5}) as A:
@@ -205,53 +205,53 @@ def test_modified_products_are_not_resumed(run, tmp_path):
     assert run("--availability-command", command, "--availability-every", 1e-9).code == 2
     out = tmp_path / "out"
     result = np.load(out / "result.npy")
-    changed = result.copy()
-    changed[3, 5] += 1
+    modified = result.copy()
+    modified[3, 5] += 1
     with (out / "result.npy").open("r+b") as file:
-        np.save(file, changed)
-    failed = run("--resume")
-    assert failed.code == 2
-    assert "result.npy has changed since the checkpoint was written: the checksum" in failed.err
-    assert failed.err.count("\n") == 1
+        np.save(file, modified)
+    refused = run("--resume")
+    assert refused.code == 2
+    assert "result.npy has changed since the checkpoint was written: the checksum" in refused.err
+    assert refused.err.count("\n") == 1
     np.save(out / "result.npy", result.astype("f4"))
     assert "and dtype float32, but this run computes (12, 1259) in float64" in run("--resume").err
     np.save(out / "result.npy", result)
-    done = run("--resume")
-    assert (done.code, relative_error(done.result, W @ X.T) < 1e-12) == (0, True)
+    outcome = run("--resume")
+    assert (outcome.code, relative_error(outcome.result, W @ X.T) < 1e-12) == (0, True)
 
 
 @pytest.mark.parametrize(
-    ("sets", "words", "message", "steps"),
+    ("sets", "args", "message", "steps"),
     [
         ([[1, 2, 3], [2, 3, 4], [4, 5]], [], "2 machines are available at tick 2 (4, 5): a", 2),
         ([[1, 2, 3], [4, 5, 6]], ["--machines=1-3", "--wait"], "0 machines are available at", 1),
         ([[1]], [], "1 machine is available at tick 0 (1): a step needs 3", 0),
     ],
 )
-def test_a_run_ends_if_too_few_machines_remain(run, tmp_path, sets, words, message, steps):
-    done = run("--availability", written(tmp_path, {"available": sets}), *words)
-    assert (done.code, done.err.count("\n")) == (4, 1)
-    assert message in done.err
-    assert "--wait" not in done.err  # no later tick has more
+def test_a_run_ends_if_too_few_machines_remain(run, tmp_path, sets, args, message, steps):
+    outcome = run("--availability", write_json(tmp_path, {"available": sets}), *args)
+    assert (outcome.code, outcome.err.count("\n")) == (4, 1)
+    assert message in outcome.err
+    assert "--wait" not in outcome.err  # no later tick has more
     if not steps:
         assert not list(tmp_path.glob("out/*.*"))
         assert run().code == 0
         return
-    assert len(done.steps) == steps
-    assert not (done.out / "summary.json").exists()
-    assert np.isfinite(done.result[:steps]).all()
-    assert np.isnan(done.result[steps:]).all()
+    assert len(outcome.steps) == steps
+    assert not (outcome.out / "summary.json").exists()
+    assert np.isfinite(outcome.result[:steps]).all()
+    assert np.isnan(outcome.result[steps:]).all()
 
 
 # --- records ------------------------------------------------------------------------------
 
 
 def test_records_and_summary_agree(run):
-    words = ["--available-probability", 0.6, "--wait", "--seed", 3]
-    done = run(*words, "--speeds", "2,2,3,3,4,4")
+    args = ["--available-probability", 0.6, "--wait", "--seed", 3]
+    outcome = run(*args, "--speeds", "2,2,3,3,4,4")
     availability = RandomAvailability(MACHINES, 0.6, seed=3)
-    assert done.of_steps("step") == list(range(STEPS))
-    for before, step in zip([{"tick": -1}, *done.steps], done.steps, strict=False):
+    assert outcome.step_values("step") == list(range(STEPS))
+    for before, step in zip([{"tick": -1}, *outcome.steps], outcome.steps, strict=False):
         assert step["tick"] == before["tick"] + 1 + step["waited_ticks"]
         assert step["available"] == list(availability.at(step["tick"]))
         plan = plan_step(step["available"], [2, 2, 3, 3, 4, 4], RECOVERY, 420)
@@ -263,45 +263,45 @@ def test_records_and_summary_agree(run):
         if step["step"]:
             scale = plan.makespan / step["predicted_makespan"]
             assert step["makespan_bound"] * scale == pytest.approx(plan.bound)
-    assert done.steps[0]["predicted_makespan"] is done.steps[0]["makespan_bound"] is None
-    assert done.summary["steps"] == STEPS
-    assert done.summary["waited_ticks"] == sum(done.of_steps("waited_ticks"))
-    assert done.summary["seconds"] >= sum(done.of_steps("measured_makespan"))
-    assert done.summary["rows_per_second_per_speed"] > 0
+    assert outcome.steps[0]["predicted_makespan"] is outcome.steps[0]["makespan_bound"] is None
+    assert outcome.summary["steps"] == STEPS
+    assert outcome.summary["waited_ticks"] == sum(outcome.step_values("waited_ticks"))
+    assert outcome.summary["seconds"] >= sum(outcome.step_values("measured_makespan"))
+    assert outcome.summary["rows_per_second_per_speed"] > 0
 
 
-def test_the_map_lists_nodes_and_shard_files(made, tmp_path, capsys):
-    store, vectors = str(made / "float64"), str(made / "W.npy")
-    words = ["run", store, "--out", str(tmp_path / "out"), f"vectors={vectors}"]
-    assert main([*words, "--serial", "--map"]) == 0
+def test_the_map_lists_nodes_and_shard_files(inputs, tmp_path, capsys):
+    store, vectors = str(inputs / "float64"), str(inputs / "W.npy")
+    args = ["run", store, "--out", str(tmp_path / "out"), f"vectors={vectors}"]
+    assert main([*args, "--serial", "--map"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["machine", "rank", "host", "cores", "threads", "shard"]
     cores = str(detect_process().cores)
     assert lines[1].split() == ["master", "0", socket.gethostname(), cores, cores]
-    shards = [str(made / "float64" / f"shard-{n:04d}.npy") for n in range(1, 7)]
+    shards = [str(inputs / "float64" / f"shard-{n:04d}.npy") for n in range(1, 7)]
     assert [line.split()[-1] for line in lines[2:8]] == shards
 
 
 def test_speeds_may_be_given_by_host(run):
-    done = run("--speeds", f"elsewhere=1,{socket.gethostname()}=3")
-    assert done.header["speeds"] == [3] * MACHINES
-    assert np.array_equal(done.result, run("--speeds", "3,3,3,3,3,3", out="listed").result)
+    outcome = run("--speeds", f"elsewhere=1,{socket.gethostname()}=3")
+    assert outcome.header["speeds"] == [3] * MACHINES
+    assert np.array_equal(outcome.result, run("--speeds", "3,3,3,3,3,3", out="listed").result)
 
 
 @pytest.mark.parametrize(
-    "spoil", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-8])]
+    "damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-8])]
 )
-def test_an_unreadable_shard_names_repair_and_elastic(run, made, tmp_path, spoil):
-    store = shutil.copytree(made / "float64", tmp_path / "store")
-    spoil(store / "shard-0004.npy")
-    done = run(store=store)
-    assert (done.code, done.err.count("\n")) == (5, 1)
-    for words in ("machine 4 on ", "cec-mpi repair", "--elastic"):
-        assert words in done.err
+def test_the_error_of_an_unreadable_shard_names_repair_and_elastic(run, inputs, tmp_path, damage):
+    store = shutil.copytree(inputs / "float64", tmp_path / "store")
+    damage(store / "shard-0004.npy")
+    outcome = run(store=store)
+    assert (outcome.code, outcome.err.count("\n")) == (5, 1)
+    for text in ("machine 4 on ", "cec-mpi repair", "--elastic"):
+        assert text in outcome.err
 
 
 @pytest.mark.parametrize(
-    ("task", "words"),
+    ("task", "args"),
     [
         ("matvec", ["--speeds=1,2"]),
         ("svd", ["k=abc"]),
@@ -310,21 +310,21 @@ def test_an_unreadable_shard_names_repair_and_elastic(run, made, tmp_path, spoil
         ("svd", ["k=0", "--resume"]),
     ],
 )
-def test_a_refused_run_leaves_no_directory(run, tmp_path, task, words):
-    assert run(*words, task=task, out="new/deep").code == 2
+def test_a_refused_run_leaves_no_directory(run, tmp_path, task, args):
+    assert run(*args, task=task, out="new/deep").code == 2
     (tmp_path / "mine").mkdir()
-    assert run(*words, task=task, out="mine").code == 2
+    assert run(*args, task=task, out="mine").code == 2
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
 def test_results_are_replaced_only_with_overwrite(run, tmp_path):
     assert run().code == 0
-    kept = {path: path.read_bytes() for path in tmp_path.glob("out/*.*")}
-    assert {path.name for path in kept} == {"result.npy", "steps.jsonl", "summary.json"}
+    saved = {path: path.read_bytes() for path in tmp_path.glob("out/*.*")}
+    assert {path.name for path in saved} == {"result.npy", "steps.jsonl", "summary.json"}
     refused = run("iterations=2")
     assert refused.code == 2
     assert "--overwrite" in refused.err
-    assert {path: path.read_bytes() for path in tmp_path.glob("out/*.*")} == kept
+    assert {path: path.read_bytes() for path in tmp_path.glob("out/*.*")} == saved
     replaced = run("iterations=2", "--overwrite")
     assert replaced.code == 0
     assert replaced.result.shape == (2, ROWS)
@@ -339,47 +339,47 @@ SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
 
 def test_an_emulated_machine_takes_at_least_its_time(run):
     listed = ",".join(map(str, SPEEDS))
-    words = ["--emulate-speeds", listed, "--emulate-base", BASE, "--emulate-noise", 0.3]
+    args = ["--emulate-speeds", listed, "--emulate-base", BASE, "--emulate-noise", 0.3]
     changes = ["--emulate-change", "3:5:0.5", "--emulate-change", "6:5:0.5"]
-    done = run("--speeds", listed, *words, *changes, "--seed", 4)
-    assert relative_error(done.result, W @ X.T) < 1e-12
+    outcome = run("--speeds", listed, *args, *changes, "--seed", 4)
+    assert relative_error(outcome.result, W @ X.T) < 1e-12
     changes = (SpeedChange(3, 5, 0.5), SpeedChange(6, 5, 0.5))
     emulation = Emulation(SPEEDS, BASE, noise=0.3, seed=4, changes=changes)
-    for step in done.steps:
+    for step in outcome.steps:
         for n, (rows, seconds) in enumerate(
             zip(step["rows"], step["compute_seconds"], strict=True), 1
         ):
             assert seconds >= rows / emulation.rate(n, step["step"])
-    quiet = Emulation(SPEEDS, BASE, changes=changes)
-    assert [quiet.rate(5, step) / BASE for step in (2, 3, 5, 6)] == [4, 2, 2, 1]
-    header = done.header["emulation"]
+    noiseless = Emulation(SPEEDS, BASE, changes=changes)
+    assert [noiseless.rate(5, step) / BASE for step in (2, 3, 5, 6)] == [4, 2, 2, 1]
+    header = outcome.header["emulation"]
     assert (header["speeds"], header["base"], header["noise"]) == (list(SPEEDS), BASE, 0.3)
 
 
 # --- the operator -------------------------------------------------------------------------
 
 
-def test_modified_vectors_end_the_run(run, made, tmp_path):
+def test_modified_vectors_end_the_run(run, inputs, tmp_path):
     vectors = tmp_path / "W.npy"
-    vectors.write_bytes((made / "W.npy").read_bytes())
+    vectors.write_bytes((inputs / "W.npy").read_bytes())
     change = f"[ $CEC_TICK != 1 ] || printf 'x' | dd of={vectors} bs=1 seek=900 conv=notrunc"
-    asks = ["--availability-command", f'sh -c "{change}; echo 1-4"', "--availability-every", 1e-9]
-    done = run(f"vectors={vectors}", *asks)
-    assert done.code == 2
-    assert f"{vectors} was modified during the run" in done.err
-    assert 1 <= len(done.steps) <= 2
+    source = ["--availability-command", f'sh -c "{change}; echo 1-4"', "--availability-every", 1e-9]
+    outcome = run(f"vectors={vectors}", *source)
+    assert outcome.code == 2
+    assert f"{vectors} was modified during the run" in outcome.err
+    assert 1 <= len(outcome.steps) <= 2
 
 
 def test_two_runs_do_not_share_a_directory(run, tmp_path):
     (tmp_path / "out").mkdir()
-    with locked(tmp_path / "out", "not this one"):
-        done = run()
-    assert done.code == 2
-    assert "in use by another run" in done.err
+    with locked(tmp_path / "out", "another run"):
+        outcome = run()
+    assert outcome.code == 2
+    assert "in use by another run" in outcome.err
 
 
-def test_machines_of_an_operator_may_be_written_as_ranges(made):
-    with cec_mpi.open_operator(made / "float64", None, machines="1-3,5") as Y:
+def test_machines_of_an_operator_may_be_written_as_ranges(inputs):
+    with cec_mpi.open_operator(inputs / "float64", None, machines="1-3,5") as Y:
         assert Y.available == (1, 2, 3, 5)
         Y.available = "2-3, 5"
         assert Y.available == (2, 3, 5)
@@ -387,18 +387,18 @@ def test_machines_of_an_operator_may_be_written_as_ranges(made):
             with pytest.raises(InputError, match="available"):
                 Y.available = text
     with pytest.raises(InputError, match="machines"):
-        cec_mpi.open_operator(made / "float64", None, machines="1-7").__enter__()
+        cec_mpi.open_operator(inputs / "float64", None, machines="1-7").__enter__()
 
 
-# --- what is gone on with may be broken or hostile ----------------------------------------
+# --- resumed runs may be damaged or hostile ----------------------------------------------
 
 
 @pytest.fixture
 def unfinished(run):
-    """The directory of a solver that stopped after three iterations."""
-    done = run("iterations=3", store="symmetric", task="power")
-    assert done.code == 8
-    return done.out
+    """The directory of a run that stopped after three iterations."""
+    outcome = run("iterations=3", store="symmetric", task="power")
+    assert outcome.code == 8
+    return outcome.out
 
 
 def insert_line(out, content):
@@ -413,7 +413,7 @@ def change_run(out, **changes):
 
 
 @pytest.mark.parametrize(
-    ("line", "changes", "says"),
+    ("line", "changes", "message"),
     [
         ('{"kind": "step", "tick": 1}', {}, "line 3"),
         ("", {"shards": None}, "another matrix"),
@@ -421,29 +421,29 @@ def change_run(out, **changes):
         ("", {"task": ["power"]}, "has task"),
     ],
 )
-def test_a_broken_run_is_not_resumed(made, unfinished, capsys, line, changes, says):
+def test_a_damaged_run_is_not_resumed(inputs, unfinished, capsys, line, changes, message):
     if line:
         insert_line(unfinished, line)
     change_run(unfinished, **changes)
     before = {path.name: path.read_bytes() for path in unfinished.iterdir() if path.is_file()}
-    words = ["run", made / "symmetric", "--serial", "--out", unfinished, "power", "--resume"]
-    assert main([*map(str, words), "iterations=9"]) == 2
+    args = ["run", inputs / "symmetric", "--serial", "--out", unfinished, "power", "--resume"]
+    assert main([*map(str, args), "iterations=9"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("cec-mpi: error: ")
     assert err.count("\n") == 1
-    assert says in err
+    assert message in err
     after = {path.name: path.read_bytes() for path in unfinished.iterdir() if path.is_file()}
     assert after == before
 
 
 @pytest.mark.parametrize("change", [-1, 8])
 def test_products_of_another_size_are_not_resumed(run, tmp_path, change):
-    file = written(tmp_path, {"available": [[1, 2, 3]] * 5 + [[1]]})
+    file = write_json(tmp_path, {"available": [[1, 2, 3]] * 5 + [[1]]})
     assert run("--availability", file).code == 4
     path = tmp_path / "out" / "result.npy"
     size = path.stat().st_size
     os.truncate(path, size + change)
-    gone_on = run("--resume")
-    assert gone_on.code == 2
-    assert "result.npy is not an array written by cec_mpi" in gone_on.err
+    resumed = run("--resume")
+    assert resumed.code == 2
+    assert "result.npy is not an array written by cec_mpi" in resumed.err
     assert path.stat().st_size == size + change
