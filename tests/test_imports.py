@@ -68,14 +68,14 @@ def test_a_machine_loads_only_what_it_needs(program):
         "cec_mpi.core.plan.planner",
         *(f"cec_mpi.{room}" for room in rooms),
         *(f"cec_mpi.store.{module}" for module in store_modules),
-        *(("mpi4py",) if program is ELASTIC else ("hashlib", "zmq")),  # zmq reads keys
+        *(("mpi4py",) if program is ELASTIC else ("hashlib", "zmq")),  # only it reads keys
     )
     loaded -= modules_after("import numpy, mpi4py, msgspec")
     assert [name for name in loaded if name.startswith(unwanted)] == []
 
 
 def test_help_loads_no_numpy():
-    """To show the help of all commands takes as long as to import NumPy."""
+    """Importing NumPy takes as long as showing the help of all commands."""
     program = "from cec_mpi.cli import build_parser as b; [p.format_help() for _, p in b().walk()]"
     assert not modules_after(program) & {"numpy", "scipy", "mpi4py", "msgspec", "rich", "asyncio"}
 
