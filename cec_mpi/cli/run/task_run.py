@@ -381,7 +381,9 @@ class TaskRun:
             except ResultsError as write_error:
                 if isinstance(error, StoppedError):
                     steps = checkpoint.steps()
-                    raise ResultsError(f"{error}, after {steps} steps, but {write_error}") from None
+                    raise ResultsError(
+                        f"{error}, after {plural(steps, 'step')}, but {write_error}"
+                    ) from None
                 if not isinstance(error, ResultsError):
                     warn(write_error)
                 raise error from None
