@@ -139,7 +139,8 @@ def learning() -> Figure:
 def errors() -> Figure:
     """Draw the table of errors.md: errors by condition number, and X.product_error."""
     table = re.findall(r"^\| 1e(\d+) \|(.*)\|(.*)\|$", (HERE / "ideas/errors.md").read_text(), re.M)
-    figure, panels = make_figure("Errors relative to the size of the terms", 2.8, columns=(1, 1))
+    title = "Errors relative to the magnitude of the terms"
+    figure, panels = make_figure(title, 2.8, columns=(1, 1))
     float32 = {"X.product_error": 2.0**-23, "with sums\nin float32": 2.0**-20}
     lines = {"float32": float32, "float64": {"X.product_error": 2.0**-49}}
     for column, (axes, (dtype, slopes)) in enumerate(zip(panels, lines.items(), strict=True), 1):

@@ -201,8 +201,8 @@ class CodedOperator(_MaskCheckingOperator):
     def product_error(self) -> float:
         """Estimated error of a product with the machines of the last step.
 
-        It is relative to the size of the terms, ``norm(c * w)`` with c the largest entry of each
-        column of X; multiplied by the `cancellation` in a step's record, it is relative to the
+        It is relative to the magnitude of the terms, ``norm(c * w)`` with c the largest entry of
+        each column of X; multiplied by the `cancellation` in a step's record, it is relative to the
         result. It is ``max(e, 8 * a)`` times the largest condition number in the decoding of the
         last step, with e and a the machine epsilons of the shards and of the arithmetic. Before the
         first step, it uses the worst condition number of the code, estimated from a sample if there

@@ -49,7 +49,7 @@ MAX_EXCEEDED = 1e-3  # fraction of decodes whose error may exceed the estimate
 
 
 class Decode(NamedTuple):
-    """One decode: its kind, its condition, and its errors relative to the size of the terms."""
+    """One decode: its kind, condition number, and errors relative to the magnitude of the terms."""
 
     code: str
     product: str

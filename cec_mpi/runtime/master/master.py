@@ -174,14 +174,14 @@ class Master:
 
     @property
     def product_error(self) -> float:
-        """Possible error of a product, relative to the size of the terms of a row.
+        """Possible error of a product, relative to the magnitude of the terms of a row.
 
         This is the error of an answer times the largest condition number in the decoding of the
         last step; before the first step the worst condition number of the code. The error of an
         answer is the larger of the machine epsilon of the shards and, for rounding in sums, 8
-        machine epsilons of the arithmetic. The size of the terms is ``norm(c * w)``, with c the
-        largest entry of each column of X. `StepRecord.cancellation` is the ratio of this size to
-        that of the result.
+        machine epsilons of the arithmetic. The magnitude of the terms is ``norm(c * w)``, with c
+        the largest entry of each column of X. `StepRecord.cancellation` is the ratio of this
+        magnitude to that of the result.
         """
         return self._condition_number * self._answer_error
 
