@@ -64,7 +64,7 @@ _get_stretch_fields = attrgetter(*_CONVERTERS)
 
 @dataclass
 class Stretch:
-    """Consecutive steps in which only times change.
+    """Consecutive steps that share the fields of `_CONVERTERS`, such as rows and assignment.
 
     Attributes
     ----------

@@ -250,7 +250,7 @@ class Roster:
 
     @property
     def missing(self) -> set[int]:
-        """Machines without a host, or with a silent or slow one."""
+        """Machines that are vacant or unresponsive, or that only slow hosts are opening."""
         slow = {n for host in self._hosts_by_rank.values() if host.is_slow for n in host.opening}
         unresponsive = self.machines(State.UNRESPONSIVE)
         return {*self.vacant, *unresponsive, *slow.difference(self._serving_hosts)}

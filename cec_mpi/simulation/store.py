@@ -150,8 +150,8 @@ class SimulatedStore(Store):
         See the parameters.
     column_scale : float
         Number of columns of X that each column represents.
-    X : (q, r) ndarray
-        The small matrix.
+    X : ndarray
+        The small matrix, with the rows and columns of the manifest.
     """
 
     def __init__(
@@ -241,13 +241,13 @@ def make_coded_store(
     real_rows = rows_per_shard(rows, recovery)
     simulated_rows = min(real_rows, MAX_ROWS)
     # Rows of the small X; if all rows are simulated, the store pads it as a real store pads X.
-    padded_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
+    small_rows = rows if simulated_rows == real_rows else recovery * simulated_rows
     row_bytes = columns * np.dtype(dtype).itemsize
     size = real_rows * row_bytes
     manifest = SimulatedCodedManifest.create(
         code or _make_code(machines, recovery, seed),
         Grid(simulated_rows, 1, simulated_rows, 1),
-        padded_rows,
+        small_rows,
         dtype,
         rounded=False,
         row_exponents=None,

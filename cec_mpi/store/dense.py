@@ -45,7 +45,7 @@ class DenseShard(Shard):
             return
         w, products = W[0], out[:, 0]
         is_cached = products.size * w.nbytes <= _CACHED_BYTES
-        position = 0  # no generator, which would cost as much as a short product
+        position = 0  # a generator of positions would cost as much as a short product
         for start, stop in intervals:
             for piece in self.pieces(start, stop):
                 target = products[position : position + len(piece)]

@@ -97,8 +97,8 @@ class FileShard(Shard):
     def has_changed(self) -> bool:
         """Return whether loaded rows may have been overwritten; `load` then checks them again.
 
-        This compares the size and times of the file. Rows in the memory of this process, and rows
-        that are never verified, stay valid.
+        This compares the size and times of the file. Rows in the memory of this process cannot
+        change, and rows that are never verified are not checked again.
 
         Raises
         ------

@@ -38,7 +38,7 @@ def matvec(
         Receives the products as they are computed.
     checkpoint : Checkpoint
         Saves the number of products, ``done``, and their ``checksum``. A later run needs the `out`
-        of the earlier run, so a caller must save `out` before the checkpoint.
+        of the earlier run, so `checkpoint` must write `out` to disk before its own file.
 
     Returns
     -------

@@ -62,8 +62,8 @@ def explain_plan(
         order of Algorithm 1), ``makespan`` and ``bound`` (None if a float cannot hold them). Each
         of ``iterations`` has ``loads`` (m, in the order of ``available``), ``total`` (L'),
         ``machines`` (P_f), ``smallest`` and ``load`` (l[1] and m[l[1]]), ``next_largest`` (the
-        machine with the largest load outside P_f, or None), ``margin`` (L'/L minus that load,
-        or None), ``alpha``, and ``decided_by`` (``load`` or ``margin``).
+        machine with the largest load outside P_f, or None), ``margin`` (L' / (L + stragglers) minus
+        that load, or None), ``alpha``, and ``decided_by`` (``load`` or ``margin``).
 
     Raises
     ------

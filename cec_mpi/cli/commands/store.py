@@ -104,7 +104,9 @@ def _repair(arguments: argparse.Namespace) -> int:
             reason = " (wrong numbers with valid checksums)" if n in result.faulty else ""
             print_note(f"{shard_name(n)}: {rows} rebuilt{reason}")
         if result.error_bound:
-            print_note(f"rebuilt numbers: error {_bound_text(result.error_bound, manifest)}")
+            print_note(
+                f"the error of rebuilt numbers is {_bound_text(result.error_bound, manifest)}"
+            )
         findings = (
             result.restored,
             result.lost,
@@ -170,7 +172,7 @@ def _decode(arguments: argparse.Namespace) -> int:
         manifest = open_store(arguments.store).manifest
         content = "X as it was stored"
         if bound:
-            content = f"error {_bound_text(bound, manifest)}"
+            content = f"X, whose error is {_bound_text(bound, manifest)}"
         elif manifest.rounded:
             content = f"X, rounded to {manifest.dtype} when it was encoded"
         print_note(f"{arguments.out}: {content}")

@@ -149,7 +149,7 @@ def convergence_message(end: RunEnd, has_iterations: bool) -> str:
     has_iterations : bool
         Whether the task has the option ``iterations``.
     """
-    remedy = "; to continue, use --resume and more iterations=..." if has_iterations else ""
+    remedy = "; to continue, use --resume and a larger iterations=N" if has_iterations else ""
     return f"{end.task} did not converge; its last results are saved in {end.out}{remedy}"
 
 

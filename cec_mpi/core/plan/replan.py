@@ -120,8 +120,8 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
         else:
             low = middle
     rows_by_machine: list[dict[int, int]] = [{} for _ in groups]
-    for (g, n), rows in zip(pairs, flow.tolist(), strict=True):
-        rows_by_machine[g][machines[n]] = rows
+    for (g, k), rows in zip(pairs, flow.tolist(), strict=True):
+        rows_by_machine[g][machines[k]] = rows
     return [
         share
         for group, rows in zip(groups, rows_by_machine, strict=True)
@@ -132,7 +132,7 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
 def _make_network(
     groups: Sequence[MissingAnswers], machines: Sequence[int]
 ) -> tuple[list[tuple[int, int]], Network]:
-    """Return the pairs of a group and an eligible machine, and the flow network."""
+    """Return pairs of indices of a group and an eligible machine, and the flow network."""
     index = {machine: k for k, machine in enumerate(machines)}
     sizes = [group.stop - group.start for group in groups]
     supplies = [size * group.answers_per_row for size, group in zip(sizes, groups, strict=True)]

@@ -61,8 +61,8 @@ def spread_copies(
     -----
     In an order, machine n covers a length of ``J s_n / sum(s)``, at most 1, of a line of length J.
     The machines at ``u, u + 1, .., u + J - 1`` hold a part. They are distinct, and evenly spaced u
-    from 0 to 1 give each machine its share (systematic sampling). Lengths are integers, because a
-    machine with a length rounded to more than 1 could be chosen twice.
+    from 0 to 1 give each machine its share (systematic sampling). The code uses integer multiples
+    of a common unit, because a length that is rounded to more than 1 could be chosen twice.
 
     Examples
     --------

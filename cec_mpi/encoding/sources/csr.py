@@ -207,7 +207,7 @@ def check_pointers(name: object, pointers: NDArray[Any], count: int) -> None:
 
 
 def sparse_warning(name: object, rows: Any) -> str:
-    """Return the warning that shards of a sparse X are dense."""
+    """Return the warning that shards of a sparse X are dense; the caller formats ``{bytes}``."""
     density = rows.nnz / (rows.shape[0] * rows.shape[1])
     return (
         f"{name} is sparse ({density:.2%} of {rows.shape[0]} x {rows.shape[1]} entries are "

@@ -59,13 +59,13 @@ def draw(
     height = 0.3 + sum(margins_above) + sum(heights) + sum(margins_below) + 0.3
     figure = Figure(figsize=(_WIDTH, height))
     figure.text(0.01, 1 - 0.2 / height, printable(heading), fontsize=10.5, weight="bold")
-    top, axes = height - 0.3, []
+    bottom, axes = height - 0.3, []
     for panel_height, above, below in zip(heights, margins_above, margins_below, strict=True):
-        top -= above + panel_height
+        bottom -= above + panel_height
         width = _WIDTH - left - _RIGHT_MARGIN
-        position = left / _WIDTH, top / height, width / _WIDTH, panel_height / height
+        position = left / _WIDTH, bottom / height, width / _WIDTH, panel_height / height
         axes.append(figure.add_axes(position))
-        top -= below
+        bottom -= below
     for panel, axes_of_panel in zip(panels, axes, strict=False):
         _draw_panel(axes_of_panel, panel)
     if iterations:
@@ -139,9 +139,9 @@ def _draw_image(axes: Any, panel: DrawnAssignment) -> None:
 
     order = sorted(range(len(panel.blocks)), key=lambda k: panel.blocks[k].start)
     cells = np.full((panel.machines, len(order)), np.nan)
-    for k, f in enumerate(order):
-        cells[np.array(panel.blocks[f].machines) - 1, k] = f % len(BLOCK_COLOURS)
-    edges = [*(panel.blocks[f].start for f in order), panel.rows]
+    for k, index in enumerate(order):
+        cells[np.array(panel.blocks[index].machines) - 1, k] = index % len(BLOCK_COLOURS)
+    edges = [*(panel.blocks[index].start for index in order), panel.rows]
     lanes = np.arange(panel.machines + 1) + 0.5
     colours = ListedColormap(list(BLOCK_COLOURS))
     vmax = len(BLOCK_COLOURS) - 0.5
@@ -153,12 +153,12 @@ def _label_lanes(axes: Any, panel: DrawnAssignment) -> None:
     stride = -(-panel.machines // _MAX_LANE_LABELS)
     labelled = range(stride, panel.machines + 1, stride)
     axes.set_yticks(labelled, [_shorten(panel.labels[n - 1]) for n in labelled])
-    right_edge = axes.get_yaxis_transform()
+    lane_transform = axes.get_yaxis_transform()
     axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=GREY, va="bottom")
     loads, unavailable = panel.loads(), set(panel.unavailable)
     for n in labelled:
         label = "preempted" if n in unavailable else str(loads[n - 1])
-        axes.text(1.01, n, label, transform=right_edge, va="center_baseline")
+        axes.text(1.01, n, label, transform=lane_transform, va="center_baseline")
 
 
 def _add_block_legend(axes: Any, panel: DrawnAssignment) -> None:
@@ -207,7 +207,7 @@ def _draw_iterations(
     shows_numbers = len(machines) <= _MAX_NUMBERS
     max_load = max(Fraction(load) for load in iterations[0]["loads"])
     positions = np.arange(len(machines))
-    right_edge = axes.get_yaxis_transform()
+    lane_transform = axes.get_yaxis_transform()
     for f, iteration in enumerate(shown, start=1):
         loads = iteration["loads"][: len(machines)]
         widths = [0.85 * float(Fraction(load) / max_load) for load in loads]
@@ -215,7 +215,7 @@ def _draw_iterations(
         assigned_widths = [alpha_width if n in iteration["machines"] else 0 for n in machines]
         axes.barh([f + 0.18] * len(widths), widths, 0.32, left=positions, color="#b6bec7")
         axes.barh([f + 0.18] * len(widths), assigned_widths, 0.32, left=positions, color=_colour(f))
-        axes.text(1.01, f, str(iteration["total"]), transform=right_edge, va="center_baseline")
+        axes.text(1.01, f, str(iteration["total"]), transform=lane_transform, va="center_baseline")
         if shows_numbers:
             for position, load in zip(positions, loads, strict=True):
                 axes.text(position, f - 0.05, str(load), va="bottom")

@@ -1,4 +1,4 @@
-"""Format lines of ``steps.jsonl``: only changed fields, with times in whole nanoseconds.
+"""Format lines of ``steps.jsonl``: only changed fields, and times rounded to nanoseconds.
 
 With all fields, a step of 500 machines would take 20 kB.
 """

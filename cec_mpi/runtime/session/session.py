@@ -55,7 +55,7 @@ class Session:
     hub : Hub
         Connects the master with the machines.
     processes : list of ProcessInfo
-        Process of each rank, the master first; only this one if it has all machines.
+        Process of each rank, the master first; only the master if no other has machines yet.
     exit_stack : ExitStack
         Closed at the end of the session.
     library : str

@@ -66,10 +66,10 @@ class CodeEntry(Struct, frozen=True):
             raise ValueError("the generator is not finite")
         square = generator[: generator.shape[1]]
         is_systematic = np.array_equal(square, np.eye(len(square)))
-        if self.family not in FAMILIES or (self.systematic and not is_systematic):
-            raise ValueError(
-                f"unknown{' systematic' * self.systematic} {shorten(self.family)} code"
-            )
+        if self.family not in FAMILIES:
+            raise ValueError(f"the code family is {shorten(self.family)}: unknown")
+        if self.systematic and not is_systematic:
+            raise ValueError("the generator is not systematic")
         _check_conditioning(self.conditioning, generator)
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from cec_mpi.errors import InputError, ShortageError
 
 # Two changes of a file within one step of its clock have the same time.
-_CLOCK_STEP = 100_000_000  # ns; the clock of a kernel has steps of 1 to 10 ms
+_CLOCK_STEP = 100_000_000  # ns; ten times the longest step of a kernel clock (1 to 10 ms)
 _COARSE_CLOCK_STEP = 2_100_000_000  # ns; on file systems that store whole seconds
 _SECOND = 1_000_000_000  # ns
 

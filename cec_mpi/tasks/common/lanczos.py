@@ -70,8 +70,8 @@ class Lanczos:
     k : int
         Number of eigenvalues, at most `size`.
     tol : float
-        Converged when all k residuals are below ``max(tol**2, eps)`` times their eigenvalues, or as
-        small as the errors of products.
+        Converged when all k residuals are below ``max(tol**2, eps)`` times their eigenvalues, or
+        below a tenth of the largest observed error of a product.
     seed : int
     state : dict, optional
         State of an earlier run.

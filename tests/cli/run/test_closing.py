@@ -127,7 +127,7 @@ def test_a_solver_that_did_not_converge_leaves_its_results_and_an_error(run, tmp
     assert out[0].startswith("lstsq did not converge in 1 iteration: ")
     (error,) = err
     assert error.startswith("cec-mpi: error: lstsq did not converge; its last results are saved")
-    assert error.endswith("to continue, use --resume and more iterations=...")
+    assert error.endswith("to continue, use --resume and a larger iterations=N")
     assert summary_in(tmp_path)["warnings"] == [error.removeprefix("cec-mpi: error: ")]
     assert (tmp_path / "out" / "result.npy").exists()
     assert run("--resume", "iterations=99")[0] == 0

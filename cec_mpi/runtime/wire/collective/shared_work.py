@@ -115,7 +115,7 @@ class SharedRunner:
             pieces = _pieces_of_rank(work.pieces, _MASTER, self._comm.size)
             for piece, result in process_pieces(work, pieces, min(self._own_threads, work.threads)):
                 self._add_result(result, work.size(piece))
-                while self._error is None and (received := _probe(self._comm)):
+                while self._error is None and (received := _receive_if_arrived(self._comm)):
                     self._handle_message(*received, result_type)
                 if self._error is not None:
                     break
@@ -161,7 +161,7 @@ def _run_worker(
                 send_requests.append(
                     _send(comm, _MASTER, _RESULT, pack((result, work.size(piece))))
                 )
-                if _probe(comm, _END) is not None:
+                if _receive_if_arrived(comm, _END) is not None:
                     is_ended_by_rank_0 = True
                     break
             else:
@@ -187,7 +187,9 @@ def _send(comm: MPI.Intracomm, rank: int, tag: int, content: bytes = b"") -> MPI
     return comm.Isend(np.frombuffer(content, np.uint8), rank, tag)
 
 
-def _probe(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes] | None:
+def _receive_if_arrived(
+    comm: MPI.Intracomm, tag: int = MPI.ANY_TAG
+) -> tuple[int, int, bytes] | None:
     """Receive a message if one has arrived; return its sender, tag and content, or None."""
     status = MPI.Status()
     message = comm.Improbe(tag=tag, status=status)
@@ -201,6 +203,6 @@ def _probe(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes
 def _receive(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes]:
     """Wait for a message without busy-waiting; return its sender, tag and content."""
     timer = PollTimer()
-    while (message := _probe(comm, tag)) is None:
+    while (message := _receive_if_arrived(comm, tag)) is None:
         timer.pause()
     return message

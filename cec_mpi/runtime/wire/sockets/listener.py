@@ -46,7 +46,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     join_frame,
 )
 from cec_mpi.runtime.wire.sockets.zeromq import (
-    MAX_READ_BYTES,
+    DISCONNECT_FRAME_BYTES,
     USER,
     configure_socket,
     import_zmq,
@@ -338,7 +338,7 @@ class Listener:
         self._sockets.append(router)
         configure_socket(router, heartbeat_timeout)
         router.router_mandatory = True
-        router.maxmsgsize = MAX_READ_BYTES
+        router.maxmsgsize = DISCONNECT_FRAME_BYTES
         router.backlog = 1024
         self._monitors.append(open_monitor(router, self._zmq.Event.DISCONNECTED))
         return router

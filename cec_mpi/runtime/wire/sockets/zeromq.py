@@ -20,9 +20,9 @@ _HEARTBEATS_PER_TIMEOUT = 5
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE, because enums are slow
 FRAME_BYTES = 1 << 20  # of a long message; heartbeats are sent between its frames
 MAX_FRAME_BYTES = 2 * FRAME_BYTES  # a process that sends more is excluded with an error message
-# ZeroMQ closes a connection that sends more in one frame. For `HANDSHAKE_SECONDS`, a client without
-# the keys can make the master buffer this much.
-MAX_READ_BYTES = 4 * FRAME_BYTES
+# ZeroMQ closes a connection on a larger frame. For `HANDSHAKE_SECONDS`, a client without the keys
+# can make the master buffer this much.
+DISCONNECT_FRAME_BYTES = 4 * FRAME_BYTES
 
 _monitor_numbers = itertools.count()
 

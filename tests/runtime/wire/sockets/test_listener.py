@@ -24,8 +24,8 @@ from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_endpoint import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HEARTBEAT, HELLO, ORDER, copy_frames
 from cec_mpi.runtime.wire.sockets.zeromq import (
+    DISCONNECT_FRAME_BYTES,
     FRAME_BYTES,
-    MAX_READ_BYTES,
     make_tracker,
     to_frames,
 )
@@ -186,7 +186,7 @@ def test_a_frame_above_the_limit_ends_only_its_connection(listen, transport):
         for connection in (bad, good):
             connection.send(HELLO)
             peers.append(receive_hello(listener))
-        bad.send(ANSWER, b"", [bytes(MAX_READ_BYTES + 1)])
+        bad.send(ANSWER, b"", [bytes(DISCONNECT_FRAME_BYTES + 1)])
         assert wait_for_disconnects(listener, peers) == {peers[0]}
         with pytest.raises(MasterLostError):
             wait_until(lambda: bad.receive(1))
