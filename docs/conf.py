@@ -45,7 +45,7 @@ nb_execution_mode = "force"  # pages of the gallery show the current output of t
 nb_execution_excludepatterns = ["tutorial/*"]  # a test runs it, and compares its output
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120  # seconds for each cell
+nb_execution_timeout = 600  # seconds for each cell
 nb_output_stderr = "remove"  # warnings that depend on the number of cores
 
 # --- docstrings ---------------------------------------------------------------------------
