@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helpers.checked_operator import open_checked
+
+
+def pytest_collection_modifyitems(items):
+    """Interrupt a product that waits for machines in vain, so that the traceback shows it."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(300, method="signal"))
 
 
 @pytest.fixture(scope="module")
