@@ -81,12 +81,12 @@ class _PiecewiseRows:
 
 
 def check_is_sparse(source: Any) -> None:
-    """Raise if a file does not have a sparse format.
+    """Raise if X is a file whose name shows that its format is not sparse.
 
     Raises
     ------
     InputError
-        X is dense, or the file does not exist.
+        The suffix is not that of a sparse format or HDF5, or the file does not exist.
     """
     if isinstance(source, str | os.PathLike):
         path, *_ = split_path(str(as_path(source)))
@@ -116,8 +116,8 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     Raises
     ------
     InputError
-        The matrix has values that are not real and finite, an index is out of range, or a file
-        changes while it is read.
+        X is not sparse or cannot be read, a value is not real and finite, an index is out of range,
+        or a file changes while it is read.
     """
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)

@@ -152,7 +152,7 @@ class EncodeWork:
             )
 
     def size(self, piece: Rectangle) -> int:
-        """Return the number of bytes to write."""
+        """Return the number of bytes of a rectangle in all shards, including verified blocks."""
         entries = sum(block.size for block in self.manifest.grid.blocks(piece))
         return entries * self.manifest.itemsize * self.manifest.machines
 

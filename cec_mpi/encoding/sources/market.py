@@ -73,7 +73,8 @@ def read_market(path: Path) -> Any:
     Raises
     ------
     InputError
-        Names the first invalid line.
+        The file cannot be read, or is not a valid matrix of real numbers. If a line is invalid, the
+        message names the first such line.
     """
     open_file: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
@@ -117,8 +118,8 @@ def _read_header(path: Path, file: BinaryIO) -> _Header:
         if len(sizes) != 2 + (layout == "coordinate") or not all(
             size.isdigit() and len(size) < 20 for size in sizes
         ):
-            entries = " and entries" if layout == "coordinate" else ""
-            raise _bad_line_error(path, line, text, f"numbers of rows, columns{entries}")
+            expected = "rows, columns and entries" if layout == "coordinate" else "rows and columns"
+            raise _bad_line_error(path, line, text, f"numbers of {expected}")
         rows, columns, *stated_count = map(int, sizes)
         shape = check_shape(path, (rows, columns))
         if symmetry != "general" and rows != columns:
@@ -161,7 +162,7 @@ def _read_entries(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[A
             break
     if count != header.count:
         found = f"at least {count} entries" if count > header.count else plural(count, "entry")
-        raise InputError(f"{path} has {found}, but its header states {header.count}")
+        raise InputError(f"{path} has {found}, but its header requires {header.count}")
     return [_join_pieces(path, pieces_of_array) for pieces_of_array in pieces]
 
 
@@ -229,7 +230,7 @@ def _find_out_of_range(
 
 
 def _join_pieces(path: Path, pieces: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join pieces of an array, which may be int64 or uint64."""
+    """Join the pieces of an array; if some are int64 and others uint64, the result is uint64."""
     nonempty = [piece for piece in pieces if piece.size] or [np.empty(0, np.int64)]
     dtypes = {piece.dtype for piece in nonempty}
     if len(dtypes) == 1:
@@ -243,7 +244,7 @@ def _join_pieces(path: Path, pieces: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
-    """Return the negated values of a skew-symmetric matrix, for entries above the diagonal."""
+    """Return the negated values of a skew-symmetric matrix, for the mirrored entries."""
     if values.dtype.kind in "iu" and values.size:
         if int(values.max()) >= 2**63 or int(values.min()) == -(2**63):
             raise InputError(

@@ -63,8 +63,8 @@ def stream_rows(source: Source) -> RowStream:
 class MissingValueHandler:
     """Counts missing values while a matrix is read, and replaces them or drops their rows.
 
-    A row without a target value is always dropped, because a mean of targets would be an invented
-    observation. Means are over the remaining rows.
+    With "mean", a row without a target value is dropped, because a mean of targets would be an
+    invented observation. Means are over the remaining rows.
 
     Parameters
     ----------

@@ -48,8 +48,8 @@ def copy_to_file(
     Raises
     ------
     InputError
-        The matrix has infinite numbers, or missing values that are refused, the disk is full, or
-        another process has created a target.
+        The matrix cannot be read or has no rows, a number is infinite, missing values are refused
+        or leave no rows or no mean, the disk is full, or another process has created a target.
     OSError
         The file cannot be written.
     """

@@ -35,7 +35,7 @@ class Matrix:
     shape : tuple of int
         The number of rows of a text table is 0, because it is unknown before the table is read.
     dtype : numpy.dtype
-        Dtype in the file.
+        Dtype of the entries that are read, before they are converted to that of the shards.
     column_names : tuple of str
         Names of columns, or empty.
     warning : str
@@ -243,7 +243,8 @@ class StreamedMatrix(Matrix, ABC):
         Raises
         ------
         InputError
-            A cell is not a number of this dtype; the message names its location.
+            The matrix cannot be read, or a cell is not a number. For a cell, the message names its
+            location.
         """
 
 

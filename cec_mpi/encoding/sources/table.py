@@ -69,7 +69,8 @@ def _iter_rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, in
     Raises
     ------
     _BadRowError
-        A line has a NUL byte or a carriage return inside, or a quote is not closed.
+        A line has a NUL byte or a carriage return inside, or a cell is very long, for example
+        because a quote is not closed.
     """
     start, is_row_start = 0, True
 
@@ -153,7 +154,7 @@ class TextTable(StreamedMatrix):
     first_line : int
         Line of the header or the first row, counted from 1.
     data_start : tuple of int
-        Offset in bytes and line of the first row of numbers.
+        Offset in bytes and line, counted from 1, from which rows of numbers are read.
     """
 
     path: Path
@@ -309,7 +310,8 @@ class TextTable(StreamedMatrix):
         Raises
         ------
         ValueError
-            A row has the wrong number of columns, or pandas rejects a cell.
+            A line has a NUL byte or a carriage return inside, a row has the wrong number of
+            columns, or pandas rejects a cell.
         """
         if b"\0" in text or text.count(b"\r") != text.count(b"\r\n"):
             raise ValueError

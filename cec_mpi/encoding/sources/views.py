@@ -140,7 +140,8 @@ def apply_attributes(
     Raises
     ------
     InputError
-        There are such attributes, and neither ``raw_values`` nor ``decode_cf`` is set.
+        There are such attributes, and neither ``raw_values`` nor ``decode_cf`` is set; or they
+        cannot be decoded.
     """
     if options.raw_values or view.dtype.kind not in "fiub":
         return view

@@ -64,7 +64,8 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
     Raises
     ------
     InputError
-        Attributes change its values.
+        Attributes change its values, and neither ``raw_values`` nor ``decode_cf`` is set; or they
+        cannot be decoded.
     """
     attributes = dict(array.attrs)
     is_xarray_format = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes

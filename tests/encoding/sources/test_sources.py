@@ -241,7 +241,7 @@ BAD = {
     "no market": (file_with("c.mtx", "hello\n"), r"c\.mtx: line 1 is 'hello', expected %%"),
     "a truncated market": (
         file_with("c.mtx", f"{MARKET} real general\n3 1\n1\n2\n"),
-        r"c\.mtx has 2 entries, but its header states 3",
+        r"c\.mtx has 2 entries, but its header requires 3",
     ),
     "an unknown format": (file_with("c.dat", "1 2 3"), r"c\.dat has an unknown format"),
 }

@@ -270,8 +270,11 @@ BAD_FOR_BOTH = {
     "a sum beyond int8": (in_memory(repeated(100, np.int8)), f"{OVERFLOW} int8"),
     "row 0": (mtx("2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
     "a large row": (mtx("2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
-    "few entries": (mtx("2 2 3", "1 1 3"), "has 1 entry, but its header states 3"),
-    "many entries": (mtx("2 2 1", "1 1 3", "2 2 1"), "at least 2 entries, but its header states 1"),
+    "few entries": (mtx("2 2 3", "1 1 3"), "has 1 entry, but its header requires 3"),
+    "many entries": (
+        mtx("2 2 1", "1 1 3", "2 2 1"),
+        "at least 2 entries, but its header requires 1",
+    ),
     "NUL": (mtx("2 2 1", "1 1 3\0" + "99"), "line 3 is '1 1 3\\x0099', exp"),
     "no value": (
         mtx("3 3 2", "", "1 1 0.5", "% a comment", "2 3"),
