@@ -62,7 +62,8 @@ def replace_lost(
 ) -> Iterator[None]:
     """Replace lost workers or tasks in a thread, until the ``with`` block ends.
 
-    After ``5 * size`` starts within 10 minutes, the thread prints a note and stops.
+    If more than ``5 * size`` starts are needed within 10 minutes, the thread prints a note and
+    stops.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class OperatorContext:
     """Context manager that `open_operator` returns if several processes call it.
 
     In its ``with`` statement rank 0 gets a `CodedOperator`. The other ranks serve it, and then get
-    None. Any other use, such as a product, raises `InputError`.
+    None. Any use other than ``with`` or `start`, such as a product, raises `InputError`.
 
     Parameters
     ----------

@@ -24,9 +24,11 @@ class Absence:
     reason : str
         Reason, or successive reasons separated by commas.
     step : int
-        Step in which the machine left, or in which it was late for the first time.
+        Step in which the machine left or was late for the first time; if it became unavailable
+        between steps, the first step without it.
     return_step : int or None
-        First step after its return; None if it did not return.
+        Step in which it returned; if it returned between steps, the first step with it. None if it
+        did not return.
     """
 
     machine: int

@@ -180,6 +180,8 @@ def new_rows_by_machine(
 ) -> dict[str, Intervals]:
     """Return the rows of each machine that it did not compute with the previous bounds.
 
+    Without previous bounds, the result is empty.
+
     Examples
     --------
     >>> new_rows_by_machine([[0, 4], [2, 6]], [[2, 6], [2, 6]])

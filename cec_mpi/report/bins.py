@@ -26,7 +26,7 @@ class MachineBins:
     Parameters
     ----------
     max_bins : int
-        Maximum number of bins.
+        Maximum number of bins, at least 64; it is reduced if there are many machines.
 
     Attributes
     ----------

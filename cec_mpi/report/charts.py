@@ -24,8 +24,8 @@ def build_charts(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        ``title``, ``note``, ``unit`` (seconds, bytes, rate, percent or number), ``lines``, and
-        optionally ``log`` (logarithmic axis), ``layers`` (stacked lines) and ``height`` (pixels).
+        ``title``, ``unit`` (seconds, bytes, rate or number), ``lines``, and optionally ``note``,
+        ``log`` (logarithmic axis), ``layers`` (stacked lines) and ``height`` (pixels).
         A line has ``run`` (its number), ``label``, ``colour`` (a CSS colour) and ``y``, and may
         have the options of `addChart` in ``chart.js``. A chart of speeds has ``run`` instead of
         lines, because its lines depend on the selected machine.
@@ -75,7 +75,7 @@ def _charts(runs: Sequence[RunData]) -> Iterator[dict[str, Any]]:
         if run["speeds"]:
             yield {
                 "title": f"Speeds{suffix}",
-                "note": "Measured rows per second; a gap shows that a machine was unavailable.",
+                "note": "Measured rows per second; a gap shows that a machine computed no rows.",
                 "unit": "rate",
                 "run": number,
             }

@@ -38,7 +38,7 @@ STATES = (
     State("excluded", "excluded", "#a1887f", "#6d4c41"),
     State("not joined", "not joined yet", "#b9a8c4", "#5d4d69"),
 )
-"""States in the map; a cell with several states shows the first in this order."""
+"""States in the map. Of several absences, and of several events, a cell shows the first listed."""
 
 PREEMPTED, IDLE = 0, 1
 _KIND_INDEX = {kind.name: index for index, kind in enumerate(KINDS)}

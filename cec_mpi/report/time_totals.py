@@ -106,7 +106,8 @@ class TimeTotals:
     stragglers : int
         S of the last part with stragglers; 0 if no part has stragglers.
     seconds_per_row : list of (N,) ndarray
-        Last measured seconds per row at each stretch of the last chunk; NaN without a measurement.
+        Last measured seconds per row before each stretch of the last chunk; NaN without a
+        measurement.
     """
 
     def __init__(self) -> None:
@@ -207,7 +208,8 @@ class TimeTotals:
         """Charge each step's excess over the optimum to a machine; return the optimum of each step.
 
         If machines left or were late during a step, they are charged; otherwise the machine that
-        finished last. The returned optimum of a late step is 0.
+        finished last. The returned optimum is 0 for a step that took more than twice as long as
+        planned, and the makespan for a step with an unknown optimum.
         """
         plan = chunk.step_columns["predicted_makespan"]
         excess, over_plan = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)

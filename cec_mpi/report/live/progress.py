@@ -41,11 +41,14 @@ TIMED_STATES = WORKING, WRONG, ENDED  # show the time of the last step
 _BAR_WIDTH = 30  # columns
 _MIN_TITLED_WIDTH = 60  # columns; narrower displays omit titles
 _TITLE_WIDTH = 10  # columns
-_MIN_MULTILINE_HEIGHT = 6  # terminal lines; lower displays show only the first
+_MIN_MULTILINE_HEIGHT = 6  # terminal lines; lower displays show only the head and a wait
 
 
 def machine_states(run: RunState) -> dict[int, str]:
-    """Return the state of each machine in the last step, or the reason for its absence."""
+    """Return the state of each machine in the last step, or the reason for its absence.
+
+    Before the first step, each machine is "preempted".
+    """
     step = run.last_step
     if step is None:
         return dict.fromkeys(run.participants, "preempted")
