@@ -40,8 +40,8 @@ class StoreKind(NamedTuple):
     facts : str
         A `Facts`.
     device_shard : str
-        A `FileShard` with a `Device` as its last argument. Without it, shards are always in main
-        memory.
+        A `FileShard` with a `Device` as its last argument, and without the argument `holding`. If
+        empty, shards are always in main memory.
     """
 
     manifest: str

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _PROCESS = Path("/proc/self")
 WORK_MEMORY_BYTES = 512 << 20
-"""Bytes that each process may use to encode, repair or decode."""
+"""Bytes that each process may use by default to encode, repair, decode or add a machine."""
 DEFAULT_MEMORY_FRACTION = 0.9  # of free memory, for the shards of a host
 _CGROUP_V1_FILES = "memory.limit_in_bytes", "memory.usage_in_bytes"
 _MAX_GROUP_ID = 2**31 - 1  # the largest color of MPI_Comm_split

@@ -43,8 +43,8 @@ JOURNAL = (
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
 )
-# Number of blocks of all shards up to which `check_sizes` does nothing, because arrays with an
-# entry for each block fit in memory.
+# Number of checksums in a file up to which `check_sizes` does nothing, because arrays with an entry
+# for each block fit in memory.
 _MAX_UNCHECKED_BLOCKS = 1 << 20
 _HEADER_BYTES = 128  # of a file of checksums
 
@@ -108,7 +108,7 @@ def read_manifest(directory: Path) -> Manifest:
     StoreError
         The directory is not a store, this version cannot read it, or its encode was interrupted.
     DamagedStoreError
-        The manifest was altered, or is missing while its copy is good.
+        The manifest was altered, or is missing although its copy exists.
     """
     try:
         mode = directory.stat().st_mode

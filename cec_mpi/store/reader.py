@@ -64,7 +64,7 @@ class Store:
         InputError
             The machine does not exist.
         DamagedStoreError
-            The file is missing or truncated, or belongs to another store.
+            The file is missing, its size or header is wrong, or its checksums are damaged.
         """
         entry = self._shard_entry(machine)
         path = copy or self.path / entry.file
@@ -125,9 +125,9 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     Raises
     ------
     StoreError
-        The directory is not a store, or this version cannot read it.
+        The directory is not a store, this version cannot read it, or its encode was interrupted.
     DamagedStoreError
-        The manifest was altered, or is inconsistent.
+        The manifest was altered, is inconsistent, or is missing although its copy exists.
     """
     directory = as_path(path)
     manifest = read_manifest(directory)

@@ -115,10 +115,10 @@ class RebuildWork:
 def rebuild_blocks(
     work: RebuildWork, damaged: set[int], runner: Runner
 ) -> tuple[list[Outcome], dict[int, str]]:
-    """Replace files that are links by copies, then compare and rebuild blocks.
+    """Create missing files, replace damaged ones that are links, and compare and rebuild blocks.
 
-    If the comparison finds wrong contents in files that are links, the work is repeated after
-    these are replaced.
+    If the comparison finds wrong contents in other files that are links, the work is repeated after
+    these are replaced. The new files have copies of the blocks that are not damaged.
 
     Parameters
     ----------

@@ -79,7 +79,8 @@ class LocalRunner:
     on_progress : callable, optional
         Called with the progress.
     threads : int, optional
-        Number of threads. By default one more than the processors, because one waits for the disk.
+        Number of threads. By default one more than the processors, because one waits for the disk,
+        but at most 64.
     """
 
     processes = 1

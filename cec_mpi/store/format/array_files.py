@@ -105,7 +105,8 @@ class ArrayFile:
     Raises
     ------
     DamagedStoreError
-        The file is missing, or its shape or dtype differ. The message does not name the file.
+        The file is missing or unreadable, or its shape, dtype or size is wrong. The message does
+        not name the file.
     ShortageError
         The process or the computer lacks a resource.
     """

@@ -1,7 +1,8 @@
 """Checksums of blocks (64-bit XXH3), in one array with a row for each machine.
 
 The manifest has a 128-bit XXH3 of each row. So the array itself can be verified, and rebuilt from
-good shards.
+good shards. The file of a replicated store has a single row with the checksums of all blocks,
+because copies of a block have the same checksum.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from cec_mpi.core.plan.placement import CodedPlacement
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError
-from cec_mpi.text import shorten
+from cec_mpi.text import plural, shorten
 
 COLUMN_SIZES = "column-sizes.npy"
 DTYPES = ("float32", "float64")
@@ -111,7 +111,7 @@ class ChecksumsEntry(Struct, frozen=True):
 
     @property
     def generation(self) -> int:
-        """Number of times that the checksums were written, at least 1."""
+        """Number of this version of the checksums, from 1; restoring a file does not change it."""
         return int(self.file.removeprefix("checksums-").removesuffix(".npy"))
 
 
@@ -377,7 +377,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
                 intervals.append([start, stop])
         text = ", ".join(f"{start}..{stop - 1}" for start, stop in intervals[:_MAX_INTERVALS])
         if len(intervals) > _MAX_INTERVALS:
-            text += f" and {len(intervals) - _MAX_INTERVALS} more intervals"
+            text += f" and {plural(len(intervals) - _MAX_INTERVALS, 'more interval')}"
         return f"rows {text}"
 
     def describe_lost(self, blocks: Iterable[int]) -> str:

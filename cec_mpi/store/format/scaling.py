@@ -39,7 +39,8 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     Raises
     ------
     DamagedStoreError
-        Neither a file nor its copy matches the manifest; the message names both.
+        Neither a file nor its copy matches the manifest, and the message names both; or a number
+        is out of range.
     """
     sizes = manifest.convert_sizes(read_array(directory, *manifest.arrays()[0]))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
@@ -92,7 +93,7 @@ def find_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
 
 def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:
     if ((exponents != ZERO_ROW) & (abs(exponents) > _MAX_EXPONENT)).any():
-        raise _damaged_error(path, f"exponents up to {_MAX_EXPONENT}")
+        raise _damaged_error(path, f"exponents from -{_MAX_EXPONENT} to {_MAX_EXPONENT}")
 
 
 def _damaged_error(path: Path, expected: str) -> DamagedStoreError:

@@ -33,8 +33,8 @@ def decode(
     out : path
         File for the (q, r) array in the store's dtype. Its name determines the format: ``.npy``,
         ``.csv`` or ``.tsv`` (exact numbers, and column names if X has them), ``file.h5::/dataset``
-        (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``; ``.npz`` for a sparse X. It
-        appears when it is complete.
+        (by default ``/X``), ``array.zarr`` or ``group.zarr::/array``; ``.npz`` for a sparse X. The
+        file appears when it is complete.
     delimiter : str, optional
         Delimiter of a text table, which may then have any name: one character, or ``"comma"``,
         ``"tab"``, ``"semicolon"``, ``"space"`` or ``"pipe"``.

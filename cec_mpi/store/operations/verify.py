@@ -33,7 +33,7 @@ class Condition:
     manifest : Manifest
         Manifest of the store.
     checksums : (N, blocks) ndarray of uint64
-        Checksums of the current content; 0 for unreadable blocks.
+        Checksums of the current content; 0 for blocks that are unreadable or not in the file.
     expected_checksums : (N, blocks) ndarray of uint64
         Expected checksums; 0 if unreadable.
     good : (N, blocks) ndarray of bool
@@ -117,7 +117,7 @@ def _find_other_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
     problems = {}
     try:
         if not _is_copy(parse_manifest(directory / MANIFEST_COPY), manifest):
-            problems[MANIFEST_COPY] = "from another store"
+            problems[MANIFEST_COPY] = "outdated, or from another store"
     except FileNotFoundError:
         problems[MANIFEST_COPY] = "missing"
     except StoreError:
@@ -132,7 +132,7 @@ def compute_checksums(
     selected: NDArray[np.bool_] | None = None,
     threads: int = _MAX_THREADS,
 ) -> NDArray[np.uint64]:
-    """Return checksums of the current content of blocks, (N, blocks); 0 if unreadable.
+    """Return checksums of the current content of blocks, (N, blocks); 0 for blocks not read.
 
     Parameters
     ----------
@@ -190,7 +190,9 @@ class ChecksumWork:
         return len(self._blocks(piece)) * self.manifest.block_bytes
 
     def process(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
-        """Return checksums of blocks; 0 for blocks that are unreadable or not in the file.
+        """Return the machine, the first block, and the checksums of all blocks of the piece.
+
+        Blocks that are unreadable or not in the file have 0.
 
         Raises
         ------

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from cec_mpi.store.products.block import MAX_UNPACKED_WORK
 from cec_mpi.store.products.scratch import Scratch
 
-# Sizes of rows for which np.vecdot is fastest: a row and the vector fit in 32 KiB of L1 cache.
+# Sizes of rows for which np.vecdot, and np.einsum for rows.T @ u, are fastest: a row and the vector
+# fit in 32 KiB of L1 cache.
 _VECDOT_ROW_BYTES = range(256, 15 << 10)
 _EINSUM_ROW_BYTES = range(512, 14 << 10)
-_LONG_ROW_BYTES = range(800_000, 4 << 20)  # sizes of rows for which the vector is in the L3 cache
+# Sizes of longer rows for which np.vecdot is also fastest: the vector is in the L3 cache.
+_LONG_ROW_BYTES = range(800_000, 4 << 20)
 _VECDOT_COLUMNS = range(21, 32)  # of float64: BLAS is slow except for multiples of four
 # Pairs (range of columns, number of rows that are multiplied as one), by itemsize.
 _FUSED_ROWS = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}

@@ -109,7 +109,9 @@ def loss_facts(
         Minimal sets of machines that hold all copies of some rows.
     """
     tolerated = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
-    text = ", ".join(f"{p:.1%} if {n} leave" for n, p in loss_probability.items())
+    text = ", ".join(
+        f"{p:.1%} if {n} {'leaves' if n == 1 else 'leave'}" for n, p in loss_probability.items()
+    )
     probabilities = f"; probability that random losses end a run: {text}" if text else ""
     sets = truncate([" ".join(map(str, machines)) for machines in fatal], _MAX_LISTED)
     return [

@@ -2,8 +2,8 @@
 
 A shard file has the parts of its machine in the order of rows: first the values of all parts, then
 their column indices, then their row pointers, which start with 0 in each part. So rows of adjacent
-parts form a CSR matrix without a copy. A part has the same bytes in every file, in blocks with
-checksums.
+parts form a CSR matrix in which only the row pointers are copied. A part has the same bytes in
+every file, in blocks with checksums.
 """
 
 from __future__ import annotations
@@ -194,9 +194,9 @@ class FileLayout:
         return part_offset // self._layout.itemsizes[section]
 
     def split_by_part(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield ``(part, start, stop)`` for each part that overlaps these rows.
+        """Yield ``(part, start, stop)`` for each part that overlaps these rows of X.
 
-        Rows are counted from the first row of the part.
+        The rows that are yielded are counted from the first row of the part.
 
         Raises
         ------

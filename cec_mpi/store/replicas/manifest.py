@@ -53,7 +53,7 @@ class PartsEntry(Struct, frozen=True):
         """Raise a ValueError if the entry does not fit this number of machines and rows."""
         bounds, entries, holders = np.array(self.rows), np.array(self.nonzeros), self.holders
         if not (bounds.dtype == entries.dtype == np.int64):
-            raise ValueError("rows or nonzeros of parts do not fit in 64 bits")
+            raise ValueError("rows or nonzeros of parts are empty, or do not fit in int64")
         if bounds.size < 2 or entries.size != bounds.size or len(holders) != bounds.size - 1:
             raise ValueError(
                 f"{bounds.size} bounds of rows and {entries.size} of nonzeros of parts, expected "
@@ -160,7 +160,7 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
 
     @property
     def block_bytes(self) -> int:
-        """Size of the largest block."""
+        """Maximum size of a block, which blocks of a small X do not reach."""
         return BLOCK_BYTES
 
     @property
@@ -236,7 +236,7 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
         Raises
         ------
         DamagedStoreError
-            Neither the file nor its copy matches the manifest.
+            Neither the file nor its copy matches the manifest, or the cells do not match the parts.
         """
         bounds, nonzeros = np.array(self.replicas.rows), np.array(self.replicas.nonzeros)
         first_rows, entries_before = read_array(directory, *self.arrays()[1])

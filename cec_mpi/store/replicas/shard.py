@@ -111,7 +111,8 @@ class SparseShard(FileShard):
         Raises
         ------
         DamagedStoreError
-            Names the file and the rows that do not match their checksum.
+            Rows do not match their checksum, or have invalid row pointers or column indices. The
+            message names the file and the rows.
         MachineError
             The machine does not hold some of the rows.
         """
@@ -123,7 +124,8 @@ class SparseShard(FileShard):
             entries = int(layout.first_entries[part + 1] - layout.first_entries[part])
             low, high = int(pointers[start]), int(pointers[stop])
             if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
-                raise self._part_damage_error(part, "have row pointers that are not ascending")
+                problem = "have row pointers that are out of range or not ascending"
+                raise self._part_damage_error(part, problem)
             for section in (VALUES, INDICES):
                 bytes_read += self._load_section(part, section, low, high)
             first = self._file_layout.first_entry(part, INDICES)

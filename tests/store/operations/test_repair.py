@@ -284,7 +284,7 @@ def test_the_manifest_of_another_store_is_not_a_copy(template, path, tmp_path):
     np.save(tmp_path / "other.npy", np.ones((4, 4)))
     encode(tmp_path / "other.npy", tmp_path / "other", 3, 2)
     shutil.copy(tmp_path / "other" / "manifest.json", path / "manifest.copy.json")
-    assert verify(path).other_problems == {"manifest.copy.json": "from another store"}
+    assert verify(path).other_problems == {"manifest.copy.json": "outdated, or from another store"}
     assert repair(path).restored == ["manifest.copy.json"]
 
 

@@ -204,7 +204,7 @@ def test_a_shard_has_the_rows_of_its_machine(template):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rows": [0, 2**63]}, "do not fit in 64 bits"),
+        ({"rows": [0, 2**63]}, "do not fit in int64"),
         ({"nonzeros": [0]}, "and 1 of nonzeros"),
         ({"rows": [0, 120], "nonzeros": [0, -1], "holders": [[1]]}, "not ascending from 0"),
         ({"rows": [0, 120], "nonzeros": [0, 9], "holders": [[2, 1]]}, "holders of a part are"),
