@@ -47,7 +47,8 @@ def find_task(name: str) -> Task:
     Raises
     ------
     InputError
-        The task, module or function does not exist.
+        The task, module or function does not exist, the module cannot be imported, or the name is
+        not that of a function.
     """
     if name in TASKS:
         return TASKS[name]

@@ -66,7 +66,7 @@ def lstsq(
     iterations : int
         Maximum number of iterations, with one product with X and one with X' each; a resumed run
         makes at least one. Two more products measure the magnitudes of X, its rows and its columns,
-        and two more check the result.
+        one starts the solver, and two check the result.
     solver : {"lsmr", "lsqr"}
         SciPy's solver.
     checkpoint : Checkpoint
@@ -192,7 +192,7 @@ def _solve(
         result = lsqr(
             operator, rhs, atol=tol, btol=tol, conlim=conlim, iter_lim=cycle_iterations, x0=x0
         )
-    # The estimate of ||A|| grows with the iterations beyond the number of columns of A.
+    # The estimate of ||A|| grows with the iterations beyond the smaller dimension of A.
     norm_estimate = float(result[5]) / math.sqrt(max(1.0, result[2] / min(operator.shape)))
     return result[0], int(result[1]), int(result[2]), float(result[3]), norm_estimate
 

@@ -50,7 +50,8 @@ def pagerank(
         Iterations stop when the 1-norm of the change of the scores is below `tol`. Then the scores
         are within ``tol * d / (1 - d)`` of the limit.
     iterations : int
-        Maximum number of iterations, with one product each; a resumed run makes at least one.
+        Maximum number of iterations, with one product each; a resumed run makes at least one. One
+        more product sums the links. If sums differ extremely, iterations need more, see Notes.
     personalization : (n,) array_like or path of an .npy file, optional
         Nonnegative weights of nodes as targets of a jump, not all 0. By default all are equal.
     links : {"rows", "columns"}
@@ -232,8 +233,8 @@ def _links_mask(
     lowest_node = int(degrees.argmin())
     if degrees[lowest_node] < -error:
         raise InputError(
-            f"{links[:-1]} {lowest_node} of X has the sum {degrees[lowest_node]}, expected "
-            "weights that are not negative"
+            f"{links[:-1]} {lowest_node} of X (counted from 0) has the sum "
+            f"{degrees[lowest_node]}, expected weights that are not negative"
         )
     has_links = degrees > error
     smallest_sum = float(degrees[has_links].min(initial=np.inf))

@@ -45,8 +45,8 @@ def power(
     -------
     dict
         ``result``: (r,) ndarray, the eigenvector; ``eigenvalue``: the Rayleigh quotient rho;
-        ``residual``: ``||X v - rho v|| / |rho|``; ``iterations``: number of iterations;
-        ``converged``: whether `tol` was reached.
+        ``residual``: ``||X v - rho v|| / |rho|``, or ``||X v||`` if rho is 0; ``iterations``:
+        number of iterations; ``converged``: whether `tol` was reached.
 
     Raises
     ------

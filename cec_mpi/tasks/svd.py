@@ -139,7 +139,10 @@ def compute_triplets(
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
-    """Return the results of `svd` for an operator and a state from `prepare_lanczos`."""
+    """Return u, the singular values, vt, and a dict of the other results of `svd`.
+
+    The operator and the state are those of `prepare_lanczos`; the operator may be centred.
+    """
     is_tall = X.shape[0] >= X.shape[1]
     forward, adjoint = (X.matvec, X.rmatvec) if is_tall else (X.rmatvec, X.matvec)
     lanczos = Lanczos(min(X.shape), k, tol, seed, state)

@@ -54,6 +54,8 @@ def as_text(value: object) -> str:
 def truncate(names: Sequence[object], limit: int) -> str:
     """Return the first few names, and the total number if names are omitted.
 
+    If there are no names, the text is 'none'.
+
     Examples
     --------
     >>> truncate(range(9), 9), truncate(range(10), 3)

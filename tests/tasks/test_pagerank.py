@@ -147,8 +147,8 @@ def test_an_iteration_is_one_product(links):
 @pytest.mark.parametrize(
     ("matrix", "links", "message"),
     [
-        ([[0, 1.0], [-1, 0]], "rows", r"row 1 of X has the sum -1\.0"),
-        ([[0, -1.0], [1, 0]], "columns", r"column 1 of X has the sum -1"),
+        ([[0, 1.0], [-1, 0]], "rows", r"row 1 of X \(counted from 0\) has the sum -1\.0"),
+        ([[0, -1.0], [1, 0]], "columns", r"column 1 of X \(counted from 0\) has the sum -1"),
         ([[0, 2, -1], [1, 0, 0], [0, 1, 0]], "rows", "column 2 .* negative weights"),
         ([[0, 1, 0], [2, 0, 1], [-1, 0, 0]], "columns", "row 2 .* negative weights"),
     ],

@@ -18,7 +18,7 @@ from cec_mpi.text import warn_caller
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-# Of magnitudes of rows or columns; with a larger ratio, sums of squares lose the smaller row.
+# Of magnitudes of rows or columns; with a larger ratio, sums of squares lose the smaller one.
 _MAX_RATIO_LOG10 = 100
 _MIN_EXPONENT, _MAX_EXPONENT = -1021, 1024  # of normal numbers, see `binary_exponent`
 
@@ -109,8 +109,8 @@ def _warn_of_ratio(task: str, axis: str, magnitudes: NDArray[np.float64]) -> Non
 def factors_of_division(exponent: int) -> tuple[float, float]:
     """Return a factor for vectors and one for products, to divide X by ``2**exponent``.
 
-    Vectors are divided by one half of the power and products by the other, so that neither
-    underflows if X is very large or very small.
+    Each divides by about the square root of the power, so that neither vectors nor products
+    underflow if X is very large or very small.
     """
     return 2.0 ** -(exponent // 2), 2.0 ** (exponent // 2 - exponent)
 
