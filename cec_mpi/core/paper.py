@@ -180,7 +180,7 @@ def optimal_load(s: ExactByMachine, L: int) -> Load:
     Raises
     ------
     InputError
-        A speed is not positive, or neither an int nor a Fraction.
+        L is less than 1, or a speed is not positive, or neither an int nor a Fraction.
     InfeasibleError
         Fewer than L machines are available.
     """
@@ -217,7 +217,8 @@ def algorithm_1(mu: ExactByMachine, L: int) -> list[Block]:
     Raises
     ------
     InputError
-        No such blocks exist, because a load is negative or exceeds 1/L of the sum (26).
+        No such blocks exist, because a load is negative or exceeds 1/L of the sum (26). Or L is
+        less than 1, or a load is neither an int nor a Fraction.
     InfeasibleError
         There are fewer than L machines.
 
@@ -235,8 +236,8 @@ def algorithm_1(mu: ExactByMachine, L: int) -> list[Block]:
     _check_exact(mu, L)
     if min(mu.values()) < 0 or max(mu.values()) * L > sum(mu.values()):
         raise InputError(
-            f"loads {[str(load) for load in mu.values()]} cannot be met with each row on {L} "
-            f"machines: expected values from 0 to 1/{L} of their sum"
+            f"loads {[str(load) for load in mu.values()]} cannot be met with each row on "
+            f"{plural(L, 'machine')}: expected values from 0 to 1/{L} of their sum"
         )
     m = dict(mu)
     blocks = []
@@ -379,7 +380,7 @@ def multiply(G: ArrayLike, X: ArrayLike, w: ArrayLike, s: ExactByMachine) -> NDA
 
 
 def _check_exact(values: ExactByMachine, L: int) -> None:
-    """Raise unless at least L machines have values, and all values are int or Fraction."""
+    """Raise unless ``L >= 1``, L or more machines have values, and all are int or Fraction."""
     if L < 1:
         raise InputError(f"L = {L}: expected at least 1")
     if not all(isinstance(value, int | Fraction) for value in values.values()):

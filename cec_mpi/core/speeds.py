@@ -32,7 +32,7 @@ _DRIFT_ALLOWANCE, _DRIFT_THRESHOLD = 0.7, 4.0  # in standard deviations
 _MAX_AVERAGED_SECONDS, _MAX_AVERAGED_STEPS, _MIN_MEASUREMENTS = 5e-3, 16, 16
 _DRIFT_SIGNS = np.array([[1.0], [-1.0]])  # faster, slower
 _IDLE_GROWTH = 0.02  # per step, of the log speed of an available machine without rows
-_MAX_ABS_LOG_SPEED = 14.0  # a factor of a million between machines
+_MAX_ABS_LOG_SPEED = 14.0  # speeds from about a millionth to a million
 
 
 class Speeds(Protocol):

@@ -43,7 +43,8 @@ joined                any              idle       offer rows
 - offer rows: if the availability lists the machine, it may get rows that lack answers.
 - share rows: other machines also compute its rows, and the first answer counts.
 - reassign rows: other machines compute its unanswered rows. Its answers are kept.
-- drop answers: all its rows are reassigned, its answers are discarded, and it is excluded.
+- drop answers: all its rows are reassigned, and its answers are discarded. It is excluded if its
+  current process has answered.
 - exclude: its unanswered rows are reassigned, and it is excluded.
 - nothing: for example, if an answer arrives after its machine was lost.
 
@@ -59,7 +60,7 @@ computing, late, busy  `seconds_until_unresponsive`  unresponsive
 If the machines that are present or opening their shards have been too few for more than `--adopt`
 seconds, a host adopts a missing machine. The machine joins like any other.
 
-After `exclude` and `drop answers` the roster reports `lost` or `excluded`, although the machine is
+After the step excludes a machine, the roster reports `lost` or `excluded`, although the machine is
 already absent. Another process may later join as this machine.
 """
 
@@ -70,8 +71,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 MIN_DEADLINE = 0.1  # seconds; processes on shared cores may stall for almost this long
-MIN_SILENCE = 5.0  # seconds without an answer before a machine is unresponsive
-SILENCE_FACTOR = 10.0  # ratio of this silence to the time limit for answers
+MIN_SILENCE = 5.0  # minimum seconds without an answer before a machine is unresponsive
+SILENCE_FACTOR = 10.0  # these seconds as a multiple of the time limit for answers
 DISPUTE_SECONDS = 10.0  # wait for a machine that helps to identify the faulty one
 WAIT_MARGIN = 1e-6  # seconds by which a wait exceeds its time limit, so that the limit has expired
 
@@ -178,7 +179,9 @@ class Deadline:
     min_seconds: float = MIN_DEADLINE
 
     def time_limit(self, expected: float | None) -> float | None:
-        """Return the time limit for an answer in seconds; None if the expected time is unknown.
+        """Return the time limit for an answer in seconds.
+
+        None if `seconds` is None and the expected time is unknown.
 
         Examples
         --------
@@ -193,13 +196,14 @@ class Deadline:
 def seconds_until_late(
     deadline: Deadline | None, answer_seconds: Sequence[float], predicted_seconds: float | None
 ) -> float | None:
-    """Return the time limit for an answer in seconds; None if there is no limit yet.
+    """Return the time limit for an answer in seconds; None if there is no limit, or none yet.
 
     Parameters
     ----------
     deadline : Deadline or None
+        If None, there is no limit.
     answer_seconds : sequence of float
-        Seconds that other machines took to answer, ascending.
+        Seconds from the start of the step to each answer so far, ascending.
     predicted_seconds : float or None
         Predicted makespan of the plan.
     """
@@ -215,14 +219,15 @@ def seconds_until_late(
 
 
 def seconds_until_unresponsive(deadline: Deadline | None, time_limit: float | None) -> float:
-    """Return the seconds without an answer after which a machine counts as lost.
+    """Return the seconds without an answer after which a machine is unresponsive.
 
     Parameters
     ----------
     deadline : Deadline or None
         If None, no machine becomes unresponsive.
     time_limit : float or None
-        Time limit for answers in this step or the previous one. None before the first answers.
+        Time limit for answers in this step, or in the previous one if this step has none yet. Used
+        if the deadline has no `seconds`; if None, no machine becomes unresponsive.
     """
     if deadline is None or not (seconds := deadline.seconds or time_limit):
         return float("inf")

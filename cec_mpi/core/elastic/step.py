@@ -3,8 +3,8 @@
 ::
 
     waiting --StartStep--> running --Done--> ended
-       |                      |
-       +----- StepFailed -----+
+       |                      |                ^
+       +----------------------+-- StepFailed --+
 
 A driver reports events (`ElasticStep.handle`) and follows the instructions
 (`ElasticStep.instructions`) until an instruction ends the step or requires a wait. After an
@@ -89,10 +89,10 @@ class Ledger(Protocol):
 
     @property
     def assigned_machines(self) -> Collection[int]:
-        """Machines with assigned work that was not requested yet."""
+        """Machines with assigned work that has not been requested yet."""
 
     def next_request(self, machine: int) -> Request | None:
-        """Return the next request for an idle machine."""
+        """Return the next request for an idle machine; None if it has no assigned work."""
 
     def reassign(self, helpers: Collection[int], idle_machines: Collection[int]) -> None:
         """Assign missing answers to helpers, and update `may_have_unassigned_work`."""
@@ -107,13 +107,13 @@ class Ledger(Protocol):
         """Stop waiting for a machine's answer, and discard the answers that it sent."""
 
     def record_answer(self, request: Request, added_terms: Sequence[Term] = ()) -> None:
-        """Record an answer: the sum of the requested term and `added_terms`."""
+        """Record an answer: rows, or the sum of the requested term and `added_terms`."""
 
     def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Record the outcome of a comparison."""
 
     def instructions(self) -> Collection[Compare | IdentifyFaults | Decode]:
-        """Return instructions to compare or decode answers."""
+        """Return instructions to compare or decode answers, or to identify faults."""
 
     def conclude_dispute(self) -> IdentifyFaults | Disagreement | None:
         """Return what to do if no further machine can answer in a dispute.
@@ -134,7 +134,7 @@ class ElasticStep:
     count_missing : callable
         Takes machines, and returns how many more a step needs.
     deadline : Deadline or None
-        If None, no machine is late.
+        If None, no machine becomes late or unresponsive.
     time_limit : float or None
         Time limit for answers in the previous step, in seconds.
     waits_for_joins : bool
@@ -404,7 +404,7 @@ class ElasticStep:
     # The clock.
 
     def _check_timeouts(self, now: float) -> list[Instruction]:
-        """Apply expired time limits, and return instructions for late and silent machines."""
+        """Apply expired time limits, and return instructions for late and unresponsive ones."""
         seconds = seconds_until_late(self._deadline, self._answer_seconds, self._predicted_seconds)
         self.time_limit = seconds or self.time_limit
         limits = {

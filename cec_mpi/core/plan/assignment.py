@@ -60,8 +60,8 @@ class Assignment:
     Raises
     ------
     InputError
-        The blocks do not partition the rows, a block lists a machine twice or an unavailable
-        machine, or the blocks contradict the loads.
+        The blocks do not partition the rows, the machines of a block are not ascending or not
+        available, the blocks contradict the loads, or an argument has the wrong shape or numbers.
 
     Examples
     --------
@@ -325,7 +325,7 @@ def _as_readonly(
 
 
 def _has_writeable_base(base: object) -> bool:
-    """Return whether an array with this base is writeable through one of its bases."""
+    """Return whether an array with this base may be writeable through one of its bases."""
     if isinstance(base, np.ndarray):
         return base.flags.writeable or _has_writeable_base(base.base)
     return base is not None

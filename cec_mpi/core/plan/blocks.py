@@ -17,13 +17,13 @@ from cec_mpi.text import plural
 def check_loads(loads: NDArray[np.generic], machines_per_row: int) -> None:
     """Raise unless an assignment with these loads exists.
 
-    It exists if ``loads.sum() / machines_per_row`` is an integer, and all loads are from 0 to this
-    integer (26).
+    It exists if ``loads.sum() / machines_per_row`` is a positive integer, and all loads are from 0
+    to this integer (26).
 
     Raises
     ------
     InputError
-        No assignment has these loads.
+        No assignment has these loads, or `machines_per_row` is less than 1.
     InfeasibleError
         There are fewer than `machines_per_row` loads.
     """
@@ -37,8 +37,9 @@ def check_loads(loads: NDArray[np.generic], machines_per_row: int) -> None:
     ):
         raise InputError(
             f"loads of {smallest} to {largest} rows with sum {total} cannot be met with each "
-            f"row on {plural(machines_per_row, 'machine')}: expected their sum to be "
-            f"a multiple of {machines_per_row}, and no load above 1/{machines_per_row} of the sum"
+            f"row on {plural(machines_per_row, 'machine')}: expected their sum to be a positive "
+            f"multiple of {machines_per_row}, and each load from 0 to 1/{machines_per_row} of the "
+            "sum"
         )
 
 

@@ -148,7 +148,7 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, machines_per_row: int) -
     Raises
     ------
     InputError
-        A speed is not a positive, finite number.
+        A speed is not a positive, finite number, or `machines_per_row` is less than 1.
     InfeasibleError
         There are fewer than `machines_per_row` machines.
 
@@ -196,7 +196,7 @@ def _unscale_time(c_star: Fraction | float, exponent: int) -> float:
     """Return c* of the original speeds from c* of the rescaled ones."""
     try:
         return math.ldexp(float(c_star), -exponent)
-    except OverflowError:  # all speeds are below 1e-300
+    except OverflowError:  # the slowest machines have speeds below 1e-300
         return math.inf
 
 
@@ -236,7 +236,8 @@ def whole_row_load(
     Raises
     ------
     InputError
-        A speed is not a positive, finite number, or `rows` is less than 1.
+        A speed is not a positive, finite number, `machines_per_row` is less than 1, or `rows` is
+        less than 1 or more than 2**48.
     InfeasibleError
         There are fewer than `machines_per_row` machines.
 
@@ -283,5 +284,5 @@ def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:
     >>> makespan([140, 140, 210, 210, 280, 280], [2, 2, 3, 3, 4, 4])
     70.0
     """
-    with np.errstate(over="ignore"):  # infinite if a speed is below 1e-300
+    with np.errstate(over="ignore"):  # infinite for extremely low speeds
         return float(np.max(np.asarray(loads) / check_speeds(speeds)))

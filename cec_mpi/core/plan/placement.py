@@ -23,7 +23,7 @@ class CodedPlacement:
     schemes : tuple of str
         Available assignment schemes.
     remedy, redundancy_text : str
-        For messages: what gives rows more answers, and the redundancy.
+        For messages: what to encode X with if the redundancy is too low, and the redundancy.
     cuts : tuple of int
         Rows at which the set of holders changes; empty.
     spans_of_terms : None

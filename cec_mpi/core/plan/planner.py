@@ -135,7 +135,8 @@ def plan_step(
     Raises
     ------
     InputError
-        A speed is not positive and finite, or an available machine has no speed.
+        A speed is not positive and finite, an available machine has no speed, or another argument
+        is invalid.
     InfeasibleError
         Fewer machines are available than `machines_per_row`.
 

@@ -87,7 +87,8 @@ class ReplicaPlacement:
     def count_missing(self, needed: int, machines: Sequence[int]) -> int:
         """Return how many more machines are needed for `needed` holders of each part.
 
-        Machines are chosen greedily, so the result is an upper bound.
+        Machines are chosen greedily, so the result is an upper bound. If even all machines are too
+        few, it is at least 1.
 
         Examples
         --------
@@ -105,7 +106,7 @@ class ReplicaPlacement:
         return added
 
     def describe_need(self, recovery: int, machines: Sequence[int]) -> str:
-        """Describe which machines a step needs besides these."""
+        """Describe the first rows that have too few holders among these machines."""
         present = set(machines)
         for part, holders in enumerate(self.holders):
             if len(present.intersection(holders)) < recovery:

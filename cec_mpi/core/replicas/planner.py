@@ -46,8 +46,9 @@ class ReplicaPlanner(Planner):
 
     Notes
     -----
-    Parts with the same available holders form a group. The lower bound on the makespan is that of
-    `WorkGroups`, or the time of the most expensive row on its fastest holder.
+    Parts with the same available holders form a group. The lower bound on the makespan is the
+    larger of two: that of `WorkGroups`, and the longest time of a row that is a large cell, on the
+    slowest of its ``1 + S`` fastest holders.
 
     Large cells are assigned individually, the most expensive first, by the better of two rules: to
     the holder with the smallest overrun of its load in the optimum, or to the holder that finishes
@@ -126,7 +127,7 @@ class _CellGroups:
     small_groups : WorkGroups
         The other cells.
     can_assign_cells : bool
-        Whether all cells are few enough to be assigned individually.
+        Whether there are few enough cells to assign all of them individually.
     """
 
     def __init__(
@@ -171,11 +172,14 @@ class _CellGroups:
             self.small_groups = WorkGroups(group_costs, sets, machines, machines_per_row)
 
     def longest_row_time(self, speeds: Floats) -> float:
-        """Return a lower bound on the makespan: the longest time of a single row."""
+        """Return a lower bound on the makespan: the longest time of a large cell of one row.
+
+        It is the time on the slowest of the cell's `machines_per_row` fastest holders.
+        """
         rates = speeds[self.groups.machine]
         rates = rates[np.lexsort((-rates, self.groups.group))]  # descending in each group
-        fastest = rates[self._pair_ranges[self.large_cells, 0] + self.machines_per_row - 1]
-        times = self._costs[self.large_cells] / fastest
+        slowest = rates[self._pair_ranges[self.large_cells, 0] + self.machines_per_row - 1]
+        times = self._costs[self.large_cells] / slowest
         return float(times[self._is_single_row].max(initial=0.0))
 
     def make_blocks(

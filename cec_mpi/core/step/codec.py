@@ -261,7 +261,7 @@ def panel_width(recovery: int) -> int:
 
 
 def make_scratch(recovery: int, shard_size: int, threads: int) -> list[Floats]:
-    """Return scratch for each thread that decodes `shard_size` values of each of L machines."""
+    """Return one array for each thread, to decode `shard_size` values of each of L machines."""
     size = recovery * min(shard_size, panel_width(recovery))
     return [np.empty(size) for _ in range(threads)]
 
