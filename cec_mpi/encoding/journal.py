@@ -141,7 +141,10 @@ def read_skeleton(directory: Path, matrix: Matrix, arguments: dict[str, Any]) ->
     Raises
     ------
     InputError
-        The directory is not an incomplete store, or was started with another X or other arguments.
+        The directory is not an incomplete store, its journal is damaged, or it was started with
+        another X or other arguments.
+    StoreError
+        The manifest of a complete store is damaged, or this version cannot read it.
     """
     try:
         if not (directory / INCOMPLETE).exists():

@@ -70,7 +70,8 @@ def open_source(
     Raises
     ------
     InputError
-        The file cannot be read, or its format is unknown.
+        The file cannot be read, its format is unknown, an option does not apply to it, or it is not
+        a matrix of real numbers.
     """
     name, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
     path, separator, inner_path = (Path(name), "", "") if shape is not None else split_path(name)
@@ -157,7 +158,7 @@ def open_array(
     Raises
     ------
     InputError
-        The object is not a matrix of real numbers.
+        The object is not a matrix of real numbers, or an option does not apply to it.
     """
     source: ArraySource | StreamedMatrix
     if has_class(array, "xarray", "DataArray"):

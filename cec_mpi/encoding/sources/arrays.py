@@ -62,7 +62,8 @@ def array_source(array: Any, options: EncodeOptions) -> ArraySource:
     Raises
     ------
     InputError
-        The shape does not consist of integers, or the dtype is not a NumPy dtype.
+        The shape or dtype is missing or invalid, the array cannot be read, or an option does not
+        apply to it.
     """
     for library, name, make_view in (("h5py", "Dataset", hdf5_view), ("zarr", "Array", zarr_view)):
         if has_class(array, library, name):
@@ -252,7 +253,7 @@ def xarray_source(array: Any, options: EncodeOptions) -> ArraySource | DaskMatri
 
 
 def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
-    """Return the dtype of a column of real numbers, or None."""
+    """Return the NumPy dtype for the values of a column of numbers, or None."""
     if type(dtype).__name__ == "SparseDtype":
         dtype = dtype.subtype
     is_nullable = hasattr(dtype, "numpy_dtype")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InputError
-from cec_mpi.text import closest_match, shorten, truncate
+from cec_mpi.text import closest_match, plural, shorten, truncate
 
 _COLUMN_NUMBERS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")  # one column, or a range of columns
 _MAX_LISTED = 8
@@ -19,6 +19,8 @@ def choose_columns(
     path: Path, names: tuple[str, ...], width: int, options: EncodeOptions
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the columns of X, in its order, and those of targets, counted from 0.
+
+    Both are empty if the file has no columns.
 
     Parameters
     ----------
@@ -33,7 +35,8 @@ def choose_columns(
     Raises
     ------
     InputError
-        A column does not exist or is listed twice, or X has no columns.
+        A column does not exist, is ambiguous or is listed twice, a target has several columns, or
+        no column is left for X.
     """
 
     def find(option: str, selectors: Iterable[str | int]) -> list[int]:
@@ -54,7 +57,7 @@ def choose_columns(
     excluded = {*find("drop", options.drop or ()), *targets}
     selected = [k for k in selected if k not in excluded]
     if not selected:
-        raise InputError(f"{path} has {width} columns, but all of them are excluded from X")
+        raise InputError(f"{path} has {plural(width, 'column')}: none is left for X")
     return tuple(selected), tuple(targets)
 
 
@@ -66,9 +69,9 @@ def column_label(k: int, names: tuple[str, ...]) -> str:
 
 
 def column_selector(k: int, names: tuple[str, ...]) -> str:
-    """Return the selector of a column by number: 3, or number=3 if a column has the name 3."""
+    """Return the selector of a column by number: 3, or number=3 if another has the name 3."""
     number = str(k + 1)
-    is_ambiguous = number in (*names[:k], *names[k + 1 :])  # it is also a column's name
+    is_ambiguous = number in (*names[:k], *names[k + 1 :])  # also another column's name
     return f"number={number}" if is_ambiguous else number
 
 

@@ -89,7 +89,7 @@ def effective_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) ->
 
 
 def _parse_value(value: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
-    """Return the numbers of an attribute, which may be text."""
+    """Return the numbers of an attribute, which may be stored as text; else its text."""
     if getattr(value, "shape", ()) is None:  # an HDF5 null dataspace
         return np.empty(0)
     values = np.ravel(np.asarray(value))
@@ -281,7 +281,10 @@ def _is_cf(attribute: Attribute) -> bool:
 
 
 def _to_stored(value: Any, dtype: np.dtype[Any], stored_dtype: np.dtype[Any]) -> Any:
-    """Convert a value to the dtype of an array; return None if no entry can equal it."""
+    """Convert a value to the dtype of an array.
+
+    Return None if the value is None or not finite, or if no entry can equal it.
+    """
     if value is None or not np.isfinite(value):
         return None
     if stored_dtype.kind == "f":

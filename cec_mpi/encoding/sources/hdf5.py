@@ -72,8 +72,8 @@ def hdf5_view(
     Raises
     ------
     InputError
-        The dataset cannot be read, parts of it are missing, or attributes change the meaning of
-        its values.
+        The dataset cannot be read, parts of it are missing, it does not hold numbers, or
+        attributes change the meaning of its values.
     """
     warnings = []
     transposed = _is_column_major(dataset)
@@ -194,7 +194,10 @@ def _check_filters(dataset: Any, name: str) -> None:
 
 
 def _netcdf_fill(dataset: Any) -> Any:
-    """Return NetCDF's fill value of entries that were never written, or None."""
+    """Return NetCDF's fill value of entries that were never written.
+
+    None if the file is not from NetCDF, or defines no fill value, or one that is 0 or not finite.
+    """
     h5py = import_library("h5py", dataset.name)
     status = dataset.id.get_create_plist().fill_value_defined()
     if status != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf":
@@ -222,7 +225,9 @@ def _describe_unwritten(dataset: Any) -> str:
     lengths = zip(dataset.shape, dataset.chunks, strict=True)
     total = math.prod(-(-length // chunk_length) for length, chunk_length in lengths)
     missing = total - dataset.id.get_num_chunks()
-    return f"lacks {missing} of its {plural(total, 'chunk')}, and they are" if missing > 0 else ""
+    if missing <= 0:
+        return ""
+    return f"lacks {missing} of its {plural(total, 'chunk')}, and missing entries are"
 
 
 def _referenced_files(dataset: Any, name: str) -> tuple[Path, ...]:

@@ -153,7 +153,7 @@ def test_columns_are_selected_by_name_and_number(table, options, expected):
         ({"drop": ["zzz"]}, r"its columns are name, age, size, cm, score"),
         ({"columns": [5]}, r"columns '5': expected columns 1 to 4 of .*"),
         ({"columns": ["score", "age", 2]}, r"columns: column 2 \(age\) .* is listed twice"),
-        ({"drop": ["1-4"]}, r"has 4 columns, but all of them are excluded from X"),
+        ({"drop": ["1-4"]}, r"has 4 columns: none is left for X"),
         ({"target": {"age": "y.txt"}}, r"target age:y\.txt: expected the name of an \.npy file"),
         ({"target": {"age": "y.npy", 2: "z.npy"}}, r"target: column 2 \(age\) .* twice"),
         ({"target": {"age": "y.npy", "score": "./y.npy"}}, r"target: a file is listed twice"),
