@@ -28,7 +28,7 @@ from cec_mpi.runtime.records.events import (
     Seconds,
     kind_and_machine,
 )
-from cec_mpi.text import shorten
+from cec_mpi.text import plural, shorten
 
 Ints = NDArray[np.int64]
 
@@ -344,8 +344,11 @@ def check_machines(
     machines = min(lengths.values())
     if machines < 1 or max(lengths.values()) > min(machines, MAX_MACHINES):
         name = max(lengths, key=lambda name: abs(lengths[name] - machines))
+        expected = plural(machines, "entry")
+        if lengths[name] == machines:  # all lengths are equal, but out of range
+            expected = f"1 to {MAX_MACHINES} entries"
         raise ValueError(
-            f"Expected {machines} entries (one per machine), got {lengths[name]} - at `$.{name}`"
+            f"Expected {expected} (one per machine), got {lengths[name]} - at `$.{name}`"
         )
     numbers = np.asarray(available, np.int64)
     if np.bincount(numbers, minlength=1).max(initial=0) > 1 or numbers.max(initial=0) > machines:

@@ -30,7 +30,8 @@ MAX_INLINE_OPERAND, MAX_INLINE_TOTAL, MAX_INLINE_ANSWERS = 1 << 16, 1 << 22, 1 <
 Number = TypeVar("Number")
 
 HUB_POISONED = (
-    "the previous step was interrupted: open the operator again, or restart the job of a launcher"
+    "the previous step was interrupted: open the operator again, or restart the job if a launcher "
+    "has started it"
 )
 
 

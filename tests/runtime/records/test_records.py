@@ -296,7 +296,7 @@ MALFORMED = [  # a line, and the message after its number
     (make_line().replace('"step": 5', f'"step": {"7" * 5000}'), ', field "step": '),
     (make_line(measured_makespan=float("inf")), " is not JSON"),
     (make_line(measured_makespan=1e308), ', field "measured_makespan": expected `float` <= 1e'),
-    (make_line(compute_seconds=[0.1]), ', field "rows": expected 1 entries'),
+    (make_line(compute_seconds=[0.1]), ', field "rows": expected 1 entry'),
     (make_line(available=[1, 4]), ', field "available": expected distinct machines of 1..3'),
     (make_line(available=[1, 1]), ', field "available": expected distinct machines of 1..3'),
     (make_line(time="noon"), ": Expected a time in ISO 8601, got 'noon'"),
