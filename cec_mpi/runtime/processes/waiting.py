@@ -2,8 +2,8 @@
 
 A blocking MPI call keeps its core busy, or returns late if ranks share cores. Testing a request
 between short sleeps uses a few per cent of a core, and returns a fraction of a millisecond late. If
-the last wait was shorter than a millisecond, the process does not sleep, but spins in a loop that
-yields the core to others.
+the last wait was shorter than a millisecond, the process does not sleep during the first
+millisecond, but spins in a loop that yields the core to others.
 """
 
 from __future__ import annotations

@@ -156,15 +156,18 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     load_bytes : list of int
         Bytes that they read in this time.
     predicted_makespan : float or None
-        Makespan of the computed rows at the speeds learned before the step; None in the first step.
+        Makespan of the computed rows, in seconds, at the speeds known before the step. None before
+        the first measurement of such a product.
     measured_makespan : float
         The largest of `compute_seconds`.
     makespan_bound : float or None
-        Lower bound on the makespan of any assignment at the expected speeds, in seconds.
+        Lower bound on the makespan of any assignment at the expected speeds, in seconds. None
+        before the first measurement of such a product.
     hindsight_makespan : float or None
         Lower bound on the makespan of any assignment at the speeds measured in this step. The
-        regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with stragglers,
-        because the speeds of machines without an answer are unknown.
+        regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with
+        `stragglers` or `check`, because the speeds of machines without an answer are unknown, or if
+        the machines with a measured speed cannot do all the work.
     announce_seconds, share_seconds, collect_seconds, decode_seconds : float
         Time of each part of the step on the master. The collection includes the computation. An
         adjoint step applies the transposed decoder before it shares. Short vectors are sent with
@@ -173,8 +176,9 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         Payload of the master in announce, share and collect.
     plan_changed : bool
         Whether the step has a new assignment.
-    condition_number : float
-        Largest condition number (1-norm) of the decoding; null in the file if infinite.
+    condition_number : float or None
+        Largest condition number (1-norm) of the decoding. An infinite one is null in the file, and
+        None in a record that was read.
     cancellation : float or None
         Magnitude of the terms relative to the result, ``norm(c * w) / max(abs(y))`` with c the
         largest entry of each column of X; for a block, of the worst column. None if w or the result

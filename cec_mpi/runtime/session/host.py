@@ -73,7 +73,7 @@ def parse_source(text: str, encryption: bool = True) -> Source:
     Raises
     ------
     InputError
-        It is ``HOST:PORT``, and the key is missing or too short.
+        The text is ``HOST:PORT``, and the host or the key is missing, or the key is too short.
     """
     if Path(text).exists():
         return Path(text)
@@ -168,7 +168,7 @@ def join(
     cache : str or path, optional
         Directory for copies of its shards.
     cache_limit : int, optional
-        Size limit of these copies in bytes. By default that of the run.
+        Size limit of these copies in bytes. By default there is no limit, even if the run has one.
     encryption : bool, default True
         False with ``HOST:PORT`` if the run is not encrypted.
     notice : {"none", "auto", "aws", "gcp", "azure"}, default "none"
@@ -401,7 +401,7 @@ class _MasterFinder:
     def serve(
         self, connection: Connection, hello: Hello, endpoint: SocketMachineEndpoint
     ) -> BaseException | None:
-        """Serve, and return the exception of the master or of a lost connection.
+        """Serve, and return the exception that ended the session on the master or on this host.
 
         If earlier connections were short, it waits before it sends its hello.
         """
@@ -428,7 +428,7 @@ class _MasterFinder:
         Raises
         ------
         BaseException
-            The run has ended, or this process must leave.
+            The run has ended, the master cannot be reached, or this process must leave.
         """
         if not isinstance(error, MasterLostError):
             raise _loss_of_master(error)

@@ -43,7 +43,8 @@ def serve(endpoint: MachineEndpoint) -> BaseException | None:
     Returns
     -------
     BaseException or None
-        The exception that ended the session on the master.
+        The exception that ended the session on the master, or `ShutdownRequested` if this host has
+        left before its end; None if neither.
     """
     machines: dict[int, Machine] = {}
     logs: dict[int, ExitStack] = {}
@@ -251,7 +252,10 @@ def _open_shard(
     check_cancelled: Callable[[], None],
     device: Device | None,
 ) -> tuple[Shard, str]:
-    """Return the shard, and why the cache could not be used (empty if it could)."""
+    """Return the shard, and why the cache could not be used.
+
+    The reason is empty if the cache is used, or not configured.
+    """
     cache_problem = ""
     if options.cache:
         try:

@@ -83,7 +83,7 @@ class AnswerBuffers:
     def get(self, product: Product) -> NDArray[Any]:
         """Return the array for the next answers to this product; its content is undefined."""
         if product not in self._arrays:
-            # Keep two arrays for X W and two for X' V: for one column, and for the last k > 1.
+            # Keep at most two arrays for X W and two for X' V: for k = 1, and for the last k > 1.
             self._arrays = {
                 p: array
                 for p, array in self._arrays.items()

@@ -103,7 +103,8 @@ class ElasticHub(Protocol):
     clock, roster
         See `wire.protocol.Hub`.
     is_poisoned : bool
-        Whether a call was interrupted or has not returned: then the hub cannot be used again.
+        Whether a call is in progress or was interrupted. After an interrupt, the hub cannot be used
+        again.
     """
 
     clock: Clock

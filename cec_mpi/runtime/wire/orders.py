@@ -60,7 +60,8 @@ class Order(NamedTuple):
     columns : int
         Columns of W or V, k.
     length : int
-        Length of the payload: numbers of an assignment, otherwise bytes.
+        Length of the payload: numbers of an assignment, otherwise bytes. For jobs over a socket,
+        bytes of their operands in the message of the order; 0 if these have frames of their own.
     """
 
     kind: int

@@ -57,7 +57,7 @@ class Hub(Protocol):
         """
 
     def pids(self) -> dict[int, int]:
-        """Return the process ID of each machine that runs in a process of its own."""
+        """Return the process ID of each machine whose process the run can lose."""
 
     def open(self, opening: Opening) -> list[OpenReport]:
         """Make the machines open their shards; return their reports in the order of ranks."""
@@ -69,7 +69,7 @@ class Hub(Protocol):
         """Make the machines close the store, because of this error."""
 
     def stop(self, error: BaseException | None) -> None:
-        """Make all machines leave; they raise this error unless it is None."""
+        """Make all machines leave, and send them this error unless it is None."""
 
     def events(self) -> Iterator[Event]:
         """Yield the events since the last call, without waiting."""
@@ -155,7 +155,7 @@ class MachineEndpoint(Protocol):
     """A machine's endpoint."""
 
     def receive_order(self, signals: SignalRecorder) -> ParsedOrder:
-        """Wait for the next order of the master, without busy-waiting.
+        """Wait for the next order of the master, without using a whole core.
 
         The endpoint may report to the master the signals that this process has received.
         """

@@ -171,7 +171,8 @@ class _Exchange(NamedTuple):
     Attributes
     ----------
     operand : ndarray or None
-        W, or the coefficients of this machine, in the order; None if they are sent separately.
+        W, or the coefficients of this machine, in the buffer of the order's message; None if they
+        are sent separately.
     message : AnswerMessage or None
         Message for the report with the answer; None if they are sent separately.
     """
@@ -216,7 +217,7 @@ class _StoreBuffers:
         return exchange
 
     def _inline_operand(self, product: Product) -> NDArray[Any] | None:
-        """Return the operand of this machine in an order; None if it is sent separately."""
+        """Return this machine's operand in an order's message; None if it is sent separately."""
         octets = self._orders.operand_buffer(self._sizes.operand_bytes(product))
         if octets is None:
             return None

@@ -151,7 +151,7 @@ class _Exchange(NamedTuple):
     layout : Layout
         Counts and displacements of operands and answers that are sent separately.
     operand : ndarray or None
-        Buffer for the operand in the order; None if it is sent separately.
+        Buffer for the operand in the order's message; None if it is sent separately.
     answers : GatherBuffer or None
         Buffer for answers in the messages of reports; None if they are sent separately.
     """

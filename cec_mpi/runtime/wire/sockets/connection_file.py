@@ -113,7 +113,8 @@ class ConnectionFile(
     addresses : tuple of (str, int)
         Host names or addresses of the master, the best first, each with a port.
     network : str
-        Network namespace of the master (`network_id`), in which it can be reached at 127.0.0.1.
+        Network namespace of the master (`network_id`), in which the loopback addresses of
+        `addresses` are valid; empty if unknown.
     server_key : bytes
         Public key of the master, in Z85.
     public_key, secret_key : bytes
@@ -210,7 +211,7 @@ def connection_from_secret(address: str, port: int, secret: str, encrypted: bool
     Raises
     ------
     InputError
-        The secret is too short, or the address is missing.
+        The secret is too short, or the address is empty or stands for all addresses.
     """
     if address in WILDCARD_ADDRESSES:
         raise InputError(f"{address}:{port}: expected the host name or address of the master")

@@ -238,7 +238,7 @@ class SocketHub:
         seconds: float,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> list[ProcessInfo]:
-        """Wait for the processes of this run, and return them.
+        """Wait for the processes of this run, and return them, this process first.
 
         When `min_processes` have joined, wait for the others for at most 10 s; they can still join
         later. Processes that were not started for this run also count if they have joined.
@@ -860,7 +860,7 @@ class SocketHub:
         return {peer.rank: count for peer, count in zip(peers, threads, strict=True)}
 
     def _report_problem(self, effect: str, problem: str) -> None:
-        """Log a problem, and print it unless it was printed before."""
+        """Log a problem, and print it unless it or too many others were printed before."""
         log.error("%s: %s", effect, problem)
         if problem not in self._reported_problems and len(self._reported_problems) < _MAX_WARNINGS:
             self._reported_problems.add(problem)

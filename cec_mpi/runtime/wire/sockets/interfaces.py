@@ -43,7 +43,7 @@ class NetworkInterface(NamedTuple):
 
     @property
     def is_link_local(self) -> bool:
-        """Whether it is a link-local address, which is valid only with the name of an interface."""
+        """Whether it is a link-local IPv6 address, valid only with the name of an interface."""
         address = ipaddress.ip_address(self.address)
         return address.version == 6 and address.is_link_local
 
@@ -56,15 +56,15 @@ def listen_addresses(
     Parameters
     ----------
     interface : str or None
-        Names of interfaces, addresses, or networks such as 10.0.0.0/8; by default the interfaces
-        that the launcher selects for ranks.
+        Names of interfaces, addresses, or networks such as 10.0.0.0/8, separated by commas. If
+        None, the interfaces that the launcher selects for ranks, or all if it selects none.
     environ : mapping of str to str
         Environment variables.
 
     Raises
     ------
     InputError
-        No interface matches.
+        No interface matches, or the interfaces cannot be listed.
     """
     if interface is not None:
         try:

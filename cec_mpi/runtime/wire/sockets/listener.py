@@ -169,9 +169,9 @@ class Peer:
 class Listener:
     """Sockets for machines; each message has the name of the connection of its sender.
 
-    Machines on this computer can use a Unix socket in a directory that only this user can open. It
-    needs no heartbeats, because the end of a process is detected at once, and a suspended process
-    does not count as lost. TCP connections have heartbeats.
+    Without `secret`, machines on this computer can use a Unix socket in a directory that only this
+    user can open. It needs no heartbeats, because the end of a process is detected at once, and a
+    suspended process does not count as lost. TCP connections have heartbeats.
 
     A client without the keys uses a file descriptor for some seconds, until the handshake fails.
     Therefore this process raises its limit on open files to the hard limit (``ulimit -Hn``).

@@ -376,7 +376,7 @@ class SocketMachineEndpoint:
     threads : int or None
         BLAS threads of this process; None for the number that the master sends.
     earlier_signals : SignalRecorder
-        Signals that were received before this process began to serve.
+        Signals that were received before this process began to serve, and notices of preemption.
     verbose : bool
         Whether to print the machines that this process carries.
     host_options : mapping
