@@ -87,7 +87,8 @@ def add_advise(parser: Parser) -> None:
     add_flag(
         parser,
         "--seeds K",
-        "number of replayed runs of each choice (default: enough for 500 changes of availability)",
+        "number of replayed runs of each choice (default: enough for 100 changes of availability, "
+        "or 500 for the best choices)",
         values.positive,
     )
     add_json(parser)
@@ -222,7 +223,10 @@ def _interval_text(total: Interval) -> str:
 
 
 def _per_computer_text(choice: Choice) -> str:
-    """Return the numbers of computers that carry 1, 2, ... machines, such as ``2x1 1x4``."""
+    """Return how many machines the computers carry, in order.
+
+    For example, ``2x1 1x4`` means 1, 1 and 4 machines. The result is 1 if each computer has one.
+    """
     groups = [
         (machines, len(list(group))) for machines, group in groupby(choice.machines_per_computer)
     ]

@@ -26,7 +26,8 @@ def add_slurm(parser: Parser) -> None:
     parser.usage = "%(prog)s [OPTIONS] run STORE --out DIR ..."
     parser.description = (
         "Write a Slurm batch script for this run to standard output. With --elastic or "
-        "--keep, write two scripts into the current directory."
+        "--keep, write two scripts into the current directory; --partition, --cpus-per-task and "
+        "--sbatch then apply only to the machines."
     )
     add_flag(
         parser,
@@ -52,8 +53,8 @@ def add_slurm(parser: Parser) -> None:
     add_flag(
         parser,
         "--ntasks RANKS",
-        "number of ranks (default: one for the master and one for each machine of the store); in "
-        "an elastic run additional ranks are spares",
+        "number of ranks (default: one for the master and one for each machine of the store, or of "
+        "--machines); in an elastic run additional ranks are spares",
         values.positive,
     )
     add_flag(parser, "--job-name NAME", "name of the job (default: cec-mpi)", default="cec-mpi")

@@ -118,8 +118,8 @@ class JoinOptions(CacheOptions):
     machines: int = option(
         1,
         "--machines K",
-        "run K machines in this process: it receives w once, and computes the rows of one machine "
-        "after another with all cores (default: 1)",
+        "run up to K machines in this process: it receives w once, and computes the rows of one "
+        "machine after another with all cores (default: 1)",
         values.positive,
     )
     memory: float = option(
@@ -132,7 +132,7 @@ class JoinOptions(CacheOptions):
     machine: int | None = option(
         None,
         "--machine n",
-        "join as machine n, for example because its shard is on this computer",
+        "join as machine n if possible, for example because its shard is on this computer",
         values.positive,
     )
     encryption: bool = option(
@@ -149,7 +149,10 @@ class JoinOptions(CacheOptions):
         values.seconds,
     )
     threads: int | None = option(
-        None, "--threads K", "BLAS threads (default: one for each core)", values.positive
+        None,
+        "--threads K",
+        "BLAS threads (default: those of run --threads, or an equal share of the cores)",
+        values.positive,
     )
     notice: str = option(
         "none",
