@@ -135,7 +135,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _raise_on_signals() -> None:
-    """Make SIGTERM and SIGHUP raise, so that incomplete files are removed."""
+    """Make SIGTERM, SIGHUP and Ctrl-C raise, so that incomplete files are removed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
             signal.signal(number, exit_on_signal)

@@ -21,7 +21,8 @@ LAUNCHERS = {
 }
 
 # Variables of an srun step that sbatch passes to the job, with the sbatch option that sets each.
-# Scripts unset them, because srun would use them as options.
+# Scripts unset them unless the user sets that option: srun would use them as options, and MPI would
+# use the PMI variables as those of its own process.
 _STEP_VARIABLES = {
     "${!SLURM_CPU_BIND*}": "",
     "${!SLURM_DIST*}": "distribution",
@@ -81,13 +82,13 @@ def batch_script(
     keep : int
         Number of machines that the job of an elastic run submits and replaces; 0 for none.
     machines_script : str
-        Batch script of these machines.
+        Path of the batch script of these machines.
 
     Raises
     ------
     InputError
-        Options contradict each other or cannot be part of a script, or the time limit is too
-        short.
+        Options contradict each other, a text cannot be part of a script, or the time limit is
+        invalid or too short.
     """
     user_options = user_options or {}
     _check_printable(*run_words, out, connection_file, *setup)
@@ -162,7 +163,7 @@ def parse_time_limit(time: str) -> int:
     Raises
     ------
     InputError
-        The text has another format.
+        The text has another format, or the time is 0.
 
     Examples
     --------

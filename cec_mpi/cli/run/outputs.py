@@ -63,7 +63,7 @@ class Outputs:
         outcome : mapping
             Returned by `convert_outcome`.
         reserved_names : collection of str
-            Names that the summary uses; numbers with these names are saved in files.
+            Names that the summary uses; numbers and text with these names are saved in files.
 
         Returns
         -------
@@ -141,7 +141,7 @@ def convert_outcome(returned: object) -> dict[str, Any]:
     """Return the results of a task by name; the names are valid in file names.
 
     They are the keys of a mapping, the fields of a named tuple, or result_0, result_1, ... for a
-    tuple. Any other value is named result.
+    tuple. None has no results. Any other value is named result.
 
     Examples
     --------

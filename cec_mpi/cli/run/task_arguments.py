@@ -37,7 +37,8 @@ def parse_task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]
     Raises
     ------
     InputError
-        The task has no such option, or a required option is missing.
+        An option is unknown, repeated or invalid, or a required one is missing. The option
+        ``vectors`` of ``matvec`` is checked by `read_vectors` instead.
     """
     options = _parse_options(run.task_options)
     is_matvec = task is TASKS["matvec"]
@@ -105,7 +106,7 @@ def read_vectors(path: str | None, manifest: Manifest, limit: int | None) -> NDA
     Raises
     ------
     InputError
-        The file does not hold vectors for this store, or a value is not finite.
+        The path is None, the file does not hold vectors for this store, or a value is not finite.
     """
     from cec_mpi.encoding.sources.binary import check_finite
 

@@ -105,7 +105,7 @@ class _OptionsAccepted(Exception):
 
 
 class _BuiltInOperator(SimpleNamespace):
-    """The part of X that tasks of this package use, because a `CodedOperator` imports SciPy."""
+    """X with only what tasks of this package use; unlike `CodedOperator` it needs no SciPy."""
 
     master: Master
 
@@ -492,8 +492,8 @@ def report_task_error(name: str, error: Exception) -> Exception:
     Returns
     -------
     Exception
-        Error to raise, with a message of one sentence. Errors of cec_mpi and of the operating
-        system are returned unchanged, and no traceback is printed.
+        Error to raise, with a message of one sentence. Errors of cec_mpi, of the operating system
+        and from too little memory are returned unchanged, and no traceback is printed.
     """
     if isinstance(error, CecError | OSError) or as_shortage_error(error) is not None:
         return error

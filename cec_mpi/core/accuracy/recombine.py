@@ -48,7 +48,7 @@ class Recombination:
     Raises
     ------
     InputError
-        The basis does not have L machines, or their rows are singular.
+        The basis is not L machines from 1 to N, or their rows are singular.
 
     Examples
     --------
@@ -62,7 +62,8 @@ class Recombination:
         recovery = generator.shape[1]
         if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
             raise InputError(
-                f"basis of machines {list(basis)}: expected {recovery} from 1 to {len(generator)}"
+                f"basis of machines {list(basis)}: expected {recovery} machines, numbered 1 to "
+                f"{len(generator)}"
             )
         matrix = generator[rows]
         try:
@@ -115,7 +116,7 @@ class Recombination:
         magnitudes : (L, w) ndarray of float
             Absolute values of the shards of the basis.
         scratch : (L, w) ndarray of float
-            Overwritten by the result.
+            Overwritten; its first row is the result.
 
         Returns
         -------

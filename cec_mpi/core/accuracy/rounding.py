@@ -131,7 +131,7 @@ def answer_error_bound(
     With d_n the shard error and ``g_n = sum_l |G[n, l]|``, a row s of shard n satisfies
     ``|s_j| <= (g_n + d_n) max_l |X_l[j]|``. The shard error contributes at most d_n S. A sum of r
     products adds at most ``gamma_r |s| |w| <= gamma_r (g_n + d_n) S``, in any order of summation.
-    Rounding errors of many terms mostly cancel: if r > 64, 8 sqrt(r) u replaces gamma_r, and the
+    Rounding errors of many terms mostly cancel: if r >= 64, 8 sqrt(r) u replaces gamma_r, and the
     error exceeds it with probability at most 2 r exp(-32) (Higham and Mary, A New Approach to
     Probabilistic Rounding Error Analysis, 2019, Theorem 2.4).
 

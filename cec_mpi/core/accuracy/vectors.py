@@ -1,10 +1,10 @@
 """Preparation of input vectors (copy, check, scaling), and rescaling of results.
 
 Vectors are divided by powers of two so that no product overflows, and results are multiplied by the
-same powers. Both are exact except for underflow: entries of a vector that underflow do not change
-its products, and subnormal entries of a result are rounded once. If rows of X were divided by
-powers of two before encoding (`scaling`), one multiplication undoes both scalings, because undoing
-one of them alone may overflow.
+same powers. Both are exact except for underflow: entries of a vector that underflow change its
+products slightly (see `Scaler.underflow_error`), and subnormal entries of a result are rounded
+once. If rows of X were divided by powers of two before encoding (`scaling`), one multiplication
+undoes both scalings, because undoing one of them alone may overflow.
 
 Errors of products are proportional to the magnitude of their terms; users need them relative to
 the result. The ratio of the terms to the result, the `cancellation`, measures the lost digits.
@@ -25,8 +25,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # By item size: log2 of the scale of a product after scaling, and of the largest entry of a vector.
-# Sums and decoder coefficients cannot overflow, and numbers that underflow are smaller than the
-# rounding error. A vector whose exponent is at most _UNSCALED_LOG2 is sent unscaled.
+# Sums and decoder coefficients cannot overflow, and numbers that underflow are usually smaller than
+# the rounding error. A vector is sent unscaled if its exponent is at most _UNSCALED_LOG2, and the
+# log2 of the scale of its product differs from _TARGET_LOG2 by at most as much.
 _TARGET_LOG2 = {8: 128, 4: 48}
 _MAX_LOG2 = {8: 480, 4: 80}
 _UNSCALED_LOG2 = {8: 256, 4: 0}
@@ -62,7 +63,7 @@ class Scaler:
     row_exponents : (q,) ndarray of int64, or None
     max_row_exponent : int
     underflow_error : float
-        Bound on the error of an entry of X w from entries of w that underflow.
+        Bound on the error of an entry of Z w, before rescaling, from entries of w that underflow.
 
     Notes
     -----

@@ -33,7 +33,7 @@ class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     median, worst : float
-        Over the measured submatrices; infinite for a singular one.
+        Over the measured submatrices. The condition number of a singular one is infinite.
     worst_machines : tuple of int
         The machines of the worst submatrix, numbered from 1.
     measured : int
@@ -76,7 +76,7 @@ def measure_conditioning(
     """
     machine_count, recovery = generator.shape
     budget = max(_MIN_SAMPLE, int(_MAX_SAMPLE_WORK / recovery**3))
-    # If N = L + 1, all N submatrices are measured even if L is large.
+    # If N = L + 1, there are only N submatrices, which are all measured up to a larger L.
     min_exhaustive = machine_count if machine_count * recovery**3 <= _MAX_COMPLETE_WORK else 0
     complete = comb(machine_count, recovery) <= max(min(max_exhaustive, budget), min_exhaustive)
     subsets = (

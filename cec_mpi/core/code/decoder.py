@@ -38,7 +38,8 @@ class Decoder:
     Raises
     ------
     InputError
-        There are more or fewer than L machines, or their rows of G are linearly dependent.
+        There are more or fewer than L machines, one is not from 1 to N, or their rows of G are
+        linearly dependent.
 
     Examples
     --------

@@ -49,7 +49,7 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     Raises
     ------
     InputError
-        No candidate gives an MDS matrix in float64.
+        The matrix with the best row found is not MDS in float64.
 
     Examples
     --------

@@ -30,7 +30,7 @@ class MDSCode:
     Parameters
     ----------
     generator : (N, L) array_like of float
-        Machine n stores ``sum(G[n - 1, l] * X_l for l in range(L))``.
+        Machine n stores ``sum(G[n - 1, l - 1] * X_l for l in range(1, L + 1))``.
     family : str
         Name of the construction.
     systematic : bool
@@ -41,7 +41,8 @@ class MDSCode:
     Raises
     ------
     InputError
-        The matrix is not MDS: some L of its rows are singular to working precision.
+        The shape is not (N, L) with 1 <= L <= N, an entry is not finite, or the matrix is not MDS:
+        some L of its rows are singular to working precision.
 
     Examples
     --------
@@ -100,7 +101,7 @@ class MDSCode:
         Raises
         ------
         InputError
-            The worst measured condition number times the machine epsilon exceeds 1 %.
+            The worst measured condition number times the machine epsilon is at least 1 %.
         """
         error = self.conditioning.worst * float(np.finfo(dtype).eps)
         if not error < _MAX_DECODING_ERROR:
@@ -159,7 +160,7 @@ def make_code(
     Raises
     ------
     InputError
-        Unknown family, or the matrix is not MDS in float64.
+        A number is out of range, the family is unknown, or the matrix is not MDS in float64.
     InfeasibleError
         Fewer machines than the recovery threshold.
 

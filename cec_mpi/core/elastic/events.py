@@ -100,7 +100,7 @@ class ExpectedMachines:
     Attributes
     ----------
     opening : frozenset of int
-        Machines whose processes are opening their shards. A spare that replaces a lost machine is
+        Machines whose processes are opening their shards. A lost machine that a spare replaces is
         included as soon as the loss is reported.
     vacant : frozenset of int
         Machines without a process, if the run waits for processes to join.
@@ -116,7 +116,7 @@ class ExpectedMachines:
 
 @dataclass(frozen=True)
 class AvailabilityChanged:
-    """The availability has changed before the start of a step.
+    """The availability was read before the start of a step; it may be unchanged.
 
     Attributes
     ----------
@@ -226,7 +226,8 @@ class FaultUndetermined(AnsweredRows):
     Attributes
     ----------
     candidates : tuple of tuple of int
-        Machines, or pairs of machines, that may be faulty. Empty if more than two are faulty.
+        Machines, or pairs of machines, that may be faulty. Empty if more than two are faulty, or
+        if two are and there are fewer than L + 3 answers.
     """
 
     candidates: tuple[tuple[int, ...], ...]

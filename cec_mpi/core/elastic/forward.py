@@ -124,7 +124,7 @@ class RowLedger:
 
     @property
     def condition(self) -> float:
-        """The largest condition number of the decoders of decoded rows, or 1."""
+        """The largest condition number of the decoders of decoded rows; 1 if none are decoded."""
         machine_sets = {s.decoded_from for s in self._segments if s.decoded_from}
         return max(map(self._decoders.condition, machine_sets), default=1.0)
 
@@ -357,7 +357,7 @@ class _Segment:
 
 
 def merge_intervals(intervals: Iterable[tuple[int, int]]) -> Intervals:
-    """Return the same rows in as few intervals as possible, ascending.
+    """Return the rows of disjoint intervals in as few intervals as possible, ascending.
 
     Examples
     --------
