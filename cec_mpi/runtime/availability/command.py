@@ -49,7 +49,7 @@ def from_command(
     Raises
     ------
     InputError
-        The command is empty.
+        The command is empty, or cannot be split into words.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class _OutputTooLongError(Exception):
 
 
 def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
-    """Return standard output and standard error of a process; raise after a time limit."""
+    """Return standard output and standard error; raise if they take too long or are too long."""
     import subprocess
 
     assert process.stdout is not None

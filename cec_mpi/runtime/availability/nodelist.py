@@ -18,7 +18,7 @@ def expand_nodelist(text: str) -> list[str]:
     Raises
     ------
     InputError
-        The text is not a node list.
+        The text is not a node list, or part of it has too many nodes.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def expand_nodelist(text: str) -> list[str]:
             for index, piece in enumerate(pieces)
         ]
         if math.prod(map(len, choices)) > _MAX_NODES:
-            raise InputError(f"nodes {text!r}: expected at most {_MAX_NODES} nodes")
+            raise InputError(f"nodes {text!r}: found {part!r}, expected at most {_MAX_NODES} nodes")
         names += map("".join, itertools.product(*choices))
     if invalid := [name for name in names if not re.fullmatch(_HOST_NAME, name)]:
         raise InputError(

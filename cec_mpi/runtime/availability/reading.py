@@ -47,7 +47,8 @@ def as_availability(value: Any, machines: int) -> Availability:
     Raises
     ------
     InputError
-        The type of the value is not supported.
+        The type of the value is not supported, a machine is unknown, the sequence is empty, or the
+        file is invalid.
     """
     if value is None:
         return all_available(machines)

@@ -20,7 +20,7 @@ from cec_mpi.runtime.availability.nodelist import expand_nodelist
 from cec_mpi.text import shorten
 
 GAP_SECONDS = 60.0  # between ticks
-_MAX_TICKS = 5_000_000  # ten years
+_MAX_TICKS = 5_000_000  # 9.5 years
 _EVENTS = ("add", "remove")
 _MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # unit in a header
 _HEADERS_WITHOUT_UNIT = ("time", "timestamp", "t")
@@ -50,8 +50,10 @@ def is_job_trace(text: str) -> bool:
 def read_events(path: str, text: str, machines: int) -> ListedAvailability:
     """Read lines ``time,add|remove,node`` in chronological order.
 
-    Times are in milliseconds, or in seconds if the header begins with ``seconds``. A header with
-    another unit raises `InputError`. Nodes keep their last state.
+    Times are in milliseconds, or in seconds if the header begins with ``seconds``. Any other
+    header must name milliseconds, or be ``time``, ``timestamp`` or ``t``; otherwise `InputError` is
+    raised. It is also raised if no unit is named and the first time seems to be a Unix time in
+    another unit. Nodes keep their last state.
     """
     intervals: list[UpInterval] = []
     up_since: dict[str, float] = {}  # by node

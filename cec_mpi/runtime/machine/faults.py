@@ -39,8 +39,9 @@ class Fault:
     Attributes
     ----------
     kind : {"kill", "stop", "slow", "corrupt", "nan", "inf", "leave"}
-        The process is killed or stopped; it takes `factor` times as long from this step on; one
-        value of its answer is wrong, NaN or infinite; it must leave (SIGTERM).
+        The process is killed or stopped; it takes `factor` times as long from this step on (if the
+        fault is random: only in this step); one value of its answer is wrong, NaN or infinite; it
+        must leave (SIGTERM).
     machine, step : int
     factor : float
     """
@@ -178,7 +179,8 @@ def parse_faults(text: str, machines: int, seed: int = 0) -> Faults:
                 )
         if not is_valid:
             raise InputError(
-                f"fault {entry!r}: expected KIND:MACHINE@STEP with {', '.join(FAULT_KINDS)} and "
-                f"machine 1..{machines}, slow:5@30x4 for 4 times slower, or random:RATE[:kill+stop]"
+                f"fault {entry!r}: expected KIND:MACHINE@STEP (kinds: {', '.join(FAULT_KINDS)}; "
+                f"machines: 1..{machines}), slow:5@30x4 for 4 times slower, or "
+                "random:RATE[:kill+stop]"
             )
     return Faults(tuple(scheduled), rate, kinds, seed)

@@ -19,7 +19,7 @@ from cec_mpi.store.shard import NOTHING_LOADED, LoadCost, Shard
 
 log = logging.getLogger(__name__)
 
-_MIN_VARIABLE_FRACTION = 0.1  # of a product's time, after its fixed part is subtracted
+_MIN_VARIABLE_FRACTION = 0.1  # minimum left of a product's time when its fixed part is subtracted
 _SAMPLE_BYTES = 256 << 20  # of a shard, to measure its speed: more than processor caches hold
 
 
@@ -234,6 +234,8 @@ class Machine:
         ------
         DamagedStoreError
             Rows were overwritten during the computation.
+        MachineError
+            Rows are assigned, but the machine has no shard.
         """
         if not self.row_count:
             return 0.0
@@ -250,10 +252,10 @@ class Machine:
             )
             time.sleep(max(0.0, begin + min_seconds - time.perf_counter()))
         seconds = time.perf_counter() - begin
-        if fixed_seconds:  # otherwise a machine with few rows would seem slow and get even fewer
+        if fixed_seconds:  # with these, a machine with few rows would seem slow and get fewer
             seconds = max(seconds - fixed_seconds, _MIN_VARIABLE_FRACTION * seconds)
-        if shard.has_changed():  # raises if rows were overwritten during the computation
-            shard.load(self._intervals)
+        if shard.has_changed():
+            shard.load(self._intervals)  # raises if rows were overwritten during the computation
         return self.faults.inject_into_answer(self.number, step, self._answers, seconds)
 
     def _multiply(self, shard: Shard, product: Product, operand: NDArray[Any]) -> None:

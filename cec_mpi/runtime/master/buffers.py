@@ -88,7 +88,8 @@ class Buffers:
     ) -> tuple[Floats, list[float]]:
         """Return V, of shape (q, k), as parts, and the norms of the terms of X' V.
 
-        V is converted into `padded`, unless it already has all rows and needs no scaling.
+        V is converted into `padded`, unless it is a C-contiguous float64 array with all rows, and
+        needs no scaling.
 
         Raises
         ------

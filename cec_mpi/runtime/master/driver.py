@@ -56,7 +56,7 @@ _STEP_STATES = {
 
 
 def initial_states(roster: Roster) -> dict[int, State]:
-    """Return the state of each machine before a step."""
+    """Return the state before a step of each machine that is not absent."""
     return {
         n: _STEP_STATES[state]
         for host in roster.hosts

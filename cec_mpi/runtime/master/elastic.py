@@ -333,7 +333,7 @@ class ElasticExecutor:
         in_shards = " of their shards" if recovery > 1 else ""
         rows = f"for rows {disputed.start}..{disputed.stop - 1}{in_shards} "
         others = (
-            f"(and for {cause.other_intervals} other ranges of rows) "
+            f"(and for {plural(cause.other_intervals, 'other range')} of rows) "
             if cause.other_intervals
             else ""
         )

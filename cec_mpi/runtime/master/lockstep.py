@@ -90,7 +90,7 @@ class LockstepExecutor:
         return ProductResult(answers, buffers.codec.condition, self._planner.count_rows(plan))
 
     def check_finite(self, step: Step, result: ProductResult) -> None:
-        """Raise `MachineError` if an answer is not finite."""
+        """Raise `MachineError` if an answer, or the sum of the answers to X' V, is not finite."""
         answers = result.answers
         if is_finite(answers.values):
             return

@@ -107,11 +107,13 @@ class Master:
         Raises
         ------
         InputError
-            w has the wrong shape, or is not finite in float64.
+            w has the wrong shape, is not real, or is not finite in float64.
         InfeasibleError
             Too few machines are available.
+        DamagedStoreError
+            In lockstep: the shard of a machine is damaged.
         MachineError
-            A machine failed.
+            A machine failed, or the product is too large for float64.
         """
         return self._multiply(False, "w", as_column("w", w, self.shape[1]))[:, 0]
 
@@ -129,7 +131,7 @@ class Master:
 
         Raises
         ------
-        InputError, InfeasibleError, MachineError
+        InputError, InfeasibleError, DamagedStoreError, MachineError
             See `matvec`.
         """
         return self._multiply(True, "v", as_column("v", v, self.shape[0]))[:, 0]
@@ -148,7 +150,7 @@ class Master:
 
         Raises
         ------
-        InputError, InfeasibleError, MachineError
+        InputError, InfeasibleError, DamagedStoreError, MachineError
             See `matvec`.
         """
         return self._multiply(False, "W", as_block("W", W, self.shape[1]))
@@ -167,7 +169,7 @@ class Master:
 
         Raises
         ------
-        InputError, InfeasibleError, MachineError
+        InputError, InfeasibleError, DamagedStoreError, MachineError
             See `matvec`.
         """
         return self._multiply(True, "V", as_block("V", V, self.shape[0]))
@@ -255,7 +257,7 @@ class Master:
         return values
 
     def _note_overflow(self, step: Step, maximum: float, parts: Floats | None) -> None:
-        """Describe a product whose square may overflow, for the error of a later product.
+        """Describe a product whose square may overflow, for an error of this or a later product.
 
         Parameters
         ----------
@@ -263,7 +265,7 @@ class Master:
         maximum : float
             The largest absolute value in the product.
         parts : (L, R * k) ndarray, optional
-            The decoded rows of X W; encoding them gives the answers of the machines.
+            The decoded rows of X W; encoding them gives the answers of the machines. None for X' V.
         """
         self._overflow_note = ""
         if maximum < _HUGE:
@@ -321,7 +323,7 @@ class Master:
         )
 
     def _warn_of_underflow(self, maxima: list[float], exponents: list[int]) -> None:
-        """Warn if entries of X w are smaller than the error from underflow in w."""
+        """Warn if all entries of a column of X W are smaller than the error from underflow in W."""
         threshold = self.scaler.underflow_error
         if any(
             0 < (maximum if not exponent else np.ldexp(maximum, -exponent)) < threshold

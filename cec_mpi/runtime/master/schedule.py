@@ -138,7 +138,7 @@ class Schedule:
         return frozenset(self._last_query[1])
 
     def next_change(self) -> float:
-        """Return the time of the next tick; infinity if ticks have no duration."""
+        """Return the time of the next tick; infinity if ticks have no duration or none began."""
         if self._tick_seconds is None or self._start is None:
             return math.inf
         return self._start + (self._current_tick() + 1) * self._tick_seconds + WAIT_MARGIN
@@ -157,11 +157,11 @@ class Schedule:
         Parameters
         ----------
         recovery : int
-            L, the number of machines that compute each row.
+            L, the number of answers from which each row is decoded.
         placement : CodedPlacement or ReplicaPlacement
             Determines which sets of machines suffice.
         extra_answers : int
-            Number of answers for each row beyond L. The step tolerates as many losses.
+            Number of answers that each row needs beyond L.
         caller_waits : bool
             Whether the caller waits for further machines to join.
 

@@ -97,7 +97,7 @@ class AvailabilityOptions(Options):
     tick_seconds: float | None = option(
         None,
         "--tick TIME",
-        "duration of each line of the availability, such as 5s (default: one step)",
+        "duration of each tick of the availability, such as 5s (default: one step)",
         values.seconds,
     )
     machines: tuple[int, ...] | None = option(
@@ -137,7 +137,7 @@ def _parse_participants(value: Iterable[int] | str | None, total: int) -> tuple[
         raise InputError(f"machines {error}") from None
     numbers = as_tuple("machines", value, "numbers of machines") if numbers is None else numbers
     machines = tuple(sorted(as_int("machines", n) for n in numbers))
-    listed = ",".join(map(str, machines))
+    listed = ",".join(map(str, machines)) or "(none)"
     if len(set(machines)) != len(machines):
         raise InputError(f"machines {listed}: a machine is listed twice")
     if not machines or machines[0] < 1 or machines[-1] > total:

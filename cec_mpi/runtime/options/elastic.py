@@ -91,8 +91,8 @@ class ElasticOptions(Options):
     ----------
     start_timeout : float, optional
         Seconds within which all processes must start and connect before the first step. By default
-        60 plus 1 for each process. After that, a lockstep run raises `MachineError`, and an elastic
-        run begins if enough machines have connected.
+        60 plus 1 for each process. After that, the job of a lockstep run is aborted with exit code
+        3, and an elastic run begins if enough machines have connected.
     elastic : bool
         Connect machines to the master by sockets, without MPI. Steps continue without machines that
         are late, are lost or leave, and machines may join at any time. Most options below imply it.
@@ -197,7 +197,8 @@ class ElasticOptions(Options):
     interface: str | None = option(
         None,
         "--interface NAME|ADDRESS",
-        "network interface on which rank 0 listens, such as eth0 or 10.0.0.0/8 (default: all)",
+        "network interfaces on which rank 0 listens, such as eth0 or 10.0.0.0/8,ib0 (default: "
+        "those that the launcher selects, or all)",
     )
     ports: tuple[int, int] | None = option(
         None, "--ports A-B", "ports on which rank 0 may listen (default: any)", values.ports
@@ -279,6 +280,8 @@ class ElasticOptions(Options):
         ------
         InputError
             The message names the option and the expected values.
+        InfeasibleError
+            A step needs more machines than `local`, and no others can join.
         """
         recovery, placement = manifest.code.recovery, manifest.placement
         limit = placement.tolerated_losses(recovery) - self.check

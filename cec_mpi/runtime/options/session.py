@@ -48,7 +48,7 @@ class SessionOptions(
     AssignmentOptions,
     ElasticOptions,
 ):
-    """Options of a session: those of all groups, and the seed.
+    """Options of a session: those of all groups, the seed, and the metrics.
 
     Attributes
     ----------
@@ -97,15 +97,15 @@ class SessionOptions(
         Returns
         -------
         SessionOptions
-            Options whose `deadline` is a `Deadline` and whose `availability` is an `Availability`.
-            Options that are already checked are returned unchanged.
+            Options whose `deadline` is a `Deadline`, or None in lockstep, and whose `availability`
+            is an `Availability`. Options that are already checked are returned unchanged.
 
         Raises
         ------
         InputError
             The message names the option, the value and the expected values.
         InfeasibleError
-            Fewer machines take part than a step needs.
+            Fewer machines take part, or are started on this computer, than a step needs.
         """
         if isinstance(self, _ResolvedOptions):
             return self

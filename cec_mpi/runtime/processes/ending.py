@@ -1,8 +1,8 @@
 """Exit of processes: orderly, or by an exception.
 
-**Orderly**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks know the outcome. Rank 0
-prints one message, exits last and returns the exit code; the others return 0 (`finalize_mpi`). An
-error that all ranks raise is marked by `mark_shared_error`.
+**Orderly**, with exit code 0 or that of an error: all ranks know the outcome. Rank 0 prints one
+message, exits last and returns the exit code; the others return 0 (`finalize_mpi`). An error that
+all ranks raise is marked by `mark_shared_error`.
 
 **By an exception** on one rank: the other ranks and MPI_Finalize would wait for it forever.
 Therefore the rank prints the error, waits until the launcher has read it, and aborts the job

@@ -212,6 +212,7 @@ def _detect_service(pause: float, stop_event: threading.Event) -> str:
         stop_event.wait(pause)
     if not stop_event.is_set():
         print_note(
-            "notice auto: neither aws, gcp nor azure answers; this process leaves only on SIGTERM"
+            "notice auto: neither aws, gcp nor azure answers; this process leaves only on SIGTERM "
+            "or SIGUSR1"
         )
     return ""

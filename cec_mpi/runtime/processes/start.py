@@ -234,8 +234,8 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     Raises
     ------
     InputError
-        On all ranks: no MPI library is found, it cannot be loaded, or the launcher belongs to
-        another MPI.
+        On all ranks: no MPI library is found, it cannot be loaded, the launcher belongs to another
+        MPI, or `start_timeout` is not a positive number. On any rank: MPI_Init_thread fails.
     """
     import mpi4py
 
@@ -263,7 +263,8 @@ def ensure_mpi_started(start_timeout: float | None = None) -> None:
     Raises
     ------
     InputError
-        On all ranks: processes that the launcher started cannot find each other.
+        On all ranks: processes that the launcher started cannot find each other, or `start_timeout`
+        is not a positive number. On any rank: MPI_Init_thread fails.
     """
     import mpi4py
     from mpi4py import MPI
@@ -459,8 +460,8 @@ def start_barrier(comm: MPI.Intracomm) -> None:
 def limit_session_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
     """Context manager that limits the time until `start_barrier` (collective).
 
-    It first waits for all ranks. After the time limit the job is aborted. A time limit of
-    `run_on_ranks` takes precedence.
+    It first waits for all ranks. After the time limit the job is aborted. A time limit that
+    is already running (see `start_mpi`) takes precedence.
 
     Raises
     ------
@@ -536,7 +537,7 @@ def call_on_master(comm: MPI.Intracomm, work: Callable[[], T], type_: Any) -> T:
     """Call `work` on rank 0; return its result, or raise its error, on all ranks (collective).
 
     A `CecError`, or a warning that the program turns into an exception, is raised unchanged. Any
-    other exception is logged with its traceback, and raised as a `CecError`.
+    other exception is converted to a `CecError` (see `as_cec_error`).
 
     Parameters
     ----------
