@@ -34,8 +34,8 @@ _MAX_SMALL_COPIES = 6  # all J up to this number are tried
 _MAX_MACHINES_PER_COMPUTER = 8
 _MAX_SIMULATED_CHOICES = 3
 _MIN_PROBABILITY = 1e-3  # that a machine is available
-_MAX_COPIES_DENSITY = 0.5  # of X; above, copies of sparse rows have no advantage
-_MIN_CODE_DENSITY = 0.1  # of X; below, a code has no advantage, because shards are dense
+_MAX_COPIES_DENSITY = 0.5  # of X; from here on, copies of sparse rows have no advantage
+_MIN_CODE_DENSITY = 0.1  # of X; up to here, a code has no advantage, because shards are dense
 _TOLERANCE = 1.05  # ratio to the shortest time up to which times count as equal
 _MAX_WAITING_FRACTION = 0.9  # of the time of a run
 _LONG_TICK, _LONG_TICK_SECONDS = "2h", 7200.0  # for a second forecast if no tick is set
@@ -49,7 +49,7 @@ class Advice:
     Attributes
     ----------
     front : list of Choice
-        The Pareto front, by storage.
+        The Pareto front by storage, including variants of its best choices with S > 0.
     recommended : Choice
     summary : str
         Sentences about the recommended choice.
@@ -86,7 +86,7 @@ def advise(request: AdviceRequest) -> Advice:
     Raises
     ------
     InputError
-        A number is out of range.
+        A number is out of range, or attributes of the request cannot be combined.
     InfeasibleError
         No choice is feasible. The message says why.
 
@@ -94,9 +94,9 @@ def advise(request: AdviceRequest) -> Advice:
     -----
     A choice dominates another if it is no worse in storage, total time, tolerated losses, digits
     and, with prices, cost, and better in one of them. Times are those of `replay`. The best choices
-    are then simulated; if speeds vary, also with S > 0 stragglers. The recommended choice has the
-    shortest time (with prices, time multiplied by cost), or takes at most 5 % longer and needs less
-    storage.
+    are then simulated; if the request has noise, also with S > 0 stragglers. The recommended choice
+    has the shortest time (with prices, time multiplied by cost), or takes at most 5 % longer and
+    needs less storage.
     """
     _check_request(request)
     rejections, forecaster = _Rejections(), Forecaster(request)
@@ -188,7 +188,8 @@ def _objectives(choice: Choice) -> tuple[float, ...]:
 def recommend(front: Sequence[Choice]) -> Choice:
     """Return the choice with the shortest time, or a slightly slower one that needs less storage.
 
-    With prices, time is multiplied by cost; if choices are free, only these are compared, by time.
+    With prices, time is multiplied by cost; if some choices are free, only these are compared, by
+    time.
     """
 
     def objective(choice: Choice) -> float:
@@ -284,7 +285,7 @@ def _choices(request: AdviceRequest) -> Iterator[Choice]:
 
 
 def _machines_per_computer(request: AdviceRequest) -> tuple[int, ...]:
-    """Return the number of machines of each computer, in proportion to its memory.
+    """Return the number of machines of each computer, in proportion to its memory, at most 8.
 
     The result is empty if all computers carry the same number, or if the memory of one is
     unknown.
@@ -361,7 +362,9 @@ def _summarise(request: AdviceRequest, choice: Choice, baselines: Mapping[str, I
         verb = "is" if choice.recovery == 1 else "are"
         threshold = f"any {choice.recovery} of {plural(count, 'machine')} {verb} enough"
         if choice.recovery == count:
-            threshold = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
+            threshold = f"all of its {count} machines are needed"
+            if count == 1:
+                threshold = "its only machine is needed"
     else:
         threshold = f"each row on {plural(choice.copies, 'machine')}"
     counts = choice.machines_per_computer
@@ -403,10 +406,11 @@ def _compare_with_baselines(
         [f"{name} would take {ratio:.2f} times" for name, ratio in ratios.items()], len(ratios)
     )
     equal = [name for name, ratio in ratios.items() if ratio <= _TOLERANCE]
-    verdict = f"; a code gains little over {join_names(equal, len(equal))}" if equal else ""
+    store, verb = ("a code", "gains") if choice.copies is None else ("copies", "gain")
+    verdict = f"; {store} {verb} little over {join_names(equal, len(equal))}" if equal else ""
     readers = "all machines together read" if source.is_shared else "each machine reads"
     rate = f"{readers} X at {format_bytes(source.rate)}/s"
-    return f" Without a code, {times} as long ({rate}){verdict}."
+    return f" Without {store}, {times} as long ({rate}){verdict}."
 
 
 def _tick_hint(request: AdviceRequest, choice: Choice) -> str:
@@ -449,7 +453,7 @@ def _model_of_all_machines(request: AdviceRequest) -> TimeModel:
 
 
 def _best_single_machine(request: AdviceRequest, forecaster: Forecaster) -> _SingleMachine | None:
-    """Return the best single machine; None if X fits on none."""
+    """Return the best single machine; None if X fits on none that is ever available."""
     size = _model_of_all_machines(request).matrix_bytes
     fractions = forecaster.availability_fractions()
     single_machines = []

@@ -77,13 +77,16 @@ def estimate_rate_and_costs(directory: Path) -> tuple[float, Costs]:
     Raises
     ------
     InputError
-        The records cannot be read, or are not of a run that computed X w with a code.
+        The records cannot be read, are not of a real run that computed X w with a code, have no
+        computed rows, or give a rate or cost that is out of range.
     """
     records = read_records(directory / STEPS)
     header = records.header
     if header.get("copies") is not None or "simulated" in header:
-        kind = "simulated run" if "simulated" in header else "run with copies of rows"
-        raise InputError(f"{directory}: found a {kind}, expected a run with a code")
+        problem = "found a run with copies of rows, expected a run with a code"
+        if "simulated" in header:
+            problem = "found a simulated run, expected a real run"
+        raise InputError(f"{directory}: {problem}")
     steps = [step for step in records.steps if not step.adjoint and step.columns == 1]
     if not steps or not all(header.get(name) for name in _HEADER_FIELDS):
         raise InputError(f"{directory}: found no steps of X w, expected a run that computed X w")

@@ -30,7 +30,7 @@ def _parse_range(text: str) -> tuple[float, float]:
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected two positive numbers ({values.MIN_VALUE:.0e} to "
-            f"{values.MAX_VALUE:.0e}), such as 1:4"
+            f"{values.MAX_VALUE:.0e}), the first at most the second, such as 1:4"
         ) from None
     return bounds
 

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _LIBRARIES = "torch", "cupy", "jax"  # in order of preference
 _TEST_LIBRARY = "array_api_strict"  # only if an option names it
+_LIBRARIES_WITHOUT_COMPAT = "jax", _TEST_LIBRARY  # which need no array-api-compat
 _DEVICE_TYPES = "cpu", "auto", "cuda", "mps", "xpu"
 _EXPECTED_NAME = (
     "expected cpu, auto, cuda, cuda:0, mps or xpu, optionally after a library, such as "
@@ -518,7 +519,7 @@ def _parse(text: str) -> tuple[str, str]:
 @cache
 def devices_of(library: str) -> Sequence[Device]:
     """Return all devices of an array library; empty if it is not installed or cannot be used."""
-    compat = [] if library in ("jax", _TEST_LIBRARY) else ["array_api_compat"]
+    compat = [] if library in _LIBRARIES_WITHOUT_COMPAT else ["array_api_compat"]
     if any(find_spec(name) is None for name in (library, *compat)):
         return ()
     try:
@@ -572,10 +573,13 @@ def find_devices(text: str) -> Sequence[Device]:
     problem = f"device {text}: {socket.gethostname()} has no such device"
     if available:
         raise InputError(f"{problem}, only {join_names(available)}")
-    libraries = library or "torch, cupy or jax"
+    needed = f"{library} with array-api-compat"
+    if not library:
+        needed = "torch or cupy with array-api-compat, or jax,"
+    elif library in _LIBRARIES_WITHOUT_COMPAT:
+        needed = library
     raise InputError(
-        f"{problem}, because no array library finds it: expected {libraries} and array-api-compat "
-        "to be installed"
+        f"{problem}, because no array library finds it: expected {needed} to be installed"
     )
 
 

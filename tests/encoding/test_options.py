@@ -48,7 +48,7 @@ ONLY_HDF5 = "=True is only for HDF5"
         ("csv", {"recovery": True}, "^recovery True: expected a whole number"),
         ("csv", {"seed": None}, "^seed None: expected a whole number"),
         ("csv", {"header": "maybe"}, "^header 'maybe': expected True or False"),
-        ("csv", {"delimiter": 3}, "^delimiter 3: expected one character"),
+        ("csv", {"delimiter": 3}, "^delimiter 3: expected one ASCII character"),
         ("csv", {"columns": 3}, "^columns 3: expected a list of names or numbers"),
         ("csv", {"target": "a"}, "^target 'a': expected columns with files"),
         ("csv", {"shape": (4,)}, r"^shape \(4,\): expected two numbers of at least 1"),

@@ -95,7 +95,7 @@ def test_rates_that_a_short_run_does_not_show_keep_their_defaults(write_records)
     ("header", "step", "message"),
     [
         ({"copies": 2}, {}, "found a run with copies of rows, expected a run with a code"),
-        ({"simulated": {}}, {}, "found a simulated run, expected a run with a code"),
+        ({"simulated": {}}, {}, "found a simulated run, expected a real run"),
         ({}, {"adjoint": True}, "found no steps of X w"),
         ({}, {"columns": 3}, "found no steps of X w"),
         ({}, {"rows": [0, 0, 0]}, "no machine has computed rows"),

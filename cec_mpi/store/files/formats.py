@@ -23,15 +23,16 @@ def parse_delimiter(text: str) -> str:
     Raises
     ------
     InputError
-        The text is neither a name nor one character, or the character may occur in numbers, or
-        marks quotes, comments or ends of lines.
+        The text is neither a name nor one ASCII character, or the character is a letter, may occur
+        in numbers, or marks quotes, comments or ends of lines.
     """
     delimiter = _ALIASES.get(text, text) if isinstance(text, str) else ""
     is_ambiguous = delimiter.isalnum() or delimiter in '"#+-._\r\n\0'
     if len(delimiter) != 1 or not delimiter.isascii() or is_ambiguous:
+        names = ", ".join(name for name in _ALIASES if name.isalpha())
         raise InputError(
-            f"delimiter {text!r}: expected one character that is not part of numbers, quotes or "
-            f"comments, or one of {', '.join(name for name in _ALIASES if name.isalpha())}"
+            f"delimiter {text!r}: expected one ASCII character that is not a letter and not part "
+            f"of numbers, quotes or comments, or one of {names}"
         )
     return delimiter
 

@@ -158,7 +158,7 @@ def test_columns_are_selected_by_name_and_number(table, options, expected):
         ({"target": {"age": "y.npy", 2: "z.npy"}}, r"target: column 2 \(age\) .* twice"),
         ({"target": {"age": "y.npy", "score": "./y.npy"}}, r"target: a file is listed twice"),
         ({"target": {"1-2": "y.npy"}}, r"target: expected one column"),
-        ({"delimiter": "5"}, r"delimiter '5': expected one character"),
+        ({"delimiter": "5"}, r"delimiter '5': expected one ASCII character"),
     ],
 )
 def test_unknown_and_repeated_columns_are_refused(table, options, message):

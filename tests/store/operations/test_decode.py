@@ -81,7 +81,7 @@ DELIMITER = "delimiter is only for text tables"
         *((name, None, FORMAT) for name in ("a", "a.txt", "a.npy.gz", "a.csv::/x", "a.npy::/x")),
         *((name, None, DATASET) for name in ("a.h5::", "a.h5::/")),
         *((name, "tab", DELIMITER) for name in ("a.npy", "a.h5")),
-        ("a.csv", "7", "delimiter '7': expected one character"),
+        ("a.csv", "7", "delimiter '7': expected one ASCII character"),
         ("nowhere/a.csv", None, "cannot be created: .*nowhere does not exist"),
     ],
 )
