@@ -110,7 +110,7 @@ class AdviceRequest:
 
 
 class Interval(NamedTuple):
-    """A mean and its 95 % confidence interval, which has length 0 if the mean is exact."""
+    """A mean and its 95 % confidence interval, which has length 0 for a single run."""
 
     mean: float
     low: float

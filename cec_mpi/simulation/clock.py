@@ -52,6 +52,8 @@ class SimulatedClock(JumpingClock):
     def jump(self, until: float) -> None:
         """Advance to the next action, or to this time if no action is earlier.
 
+        The clock advances by at least `WAIT_MARGIN`, unless an action is earlier.
+
         Raises
         ------
         MachineError

@@ -105,7 +105,7 @@ class ComputerAvailability:
 
     @property
     def last_change(self) -> int | None:
-        """Last tick with a change; None if it is unknown."""
+        """Tick after which nothing changes; None if there may always be changes."""
         return getattr(self._computers, "last_change", None)
 
     def at(self, tick: int) -> Machines:
@@ -118,7 +118,7 @@ class ComputerAvailability:
         return self._cache[available_computers]
 
     def max_available(self, tick: int) -> int:
-        """Return the maximum number of available machines from this tick on."""
+        """Return an upper bound on the number of available machines from this tick on."""
         largest = sorted(map(len, self._machines), reverse=True)
         return sum(largest[: self._computers.max_available(tick)])
 

@@ -100,10 +100,11 @@ class Forecaster:
         self.tick_seconds = request.tick_seconds or gap or _DEFAULT_TICK_SECONDS
 
     def forecast(self, choice: Choice, is_candidate: bool = False) -> Choice | None:
-        """Return a choice with its times and cost; None if it never has enough machines.
+        """Return a choice with its times and cost; None if a run never has enough machines.
 
-        By default, at least 8 runs are replayed, and more until they have 100 changes of
-        availability; for a candidate, at least 20 runs, and 500 changes.
+        By default, 8 to 400 runs are replayed, until they have 100 changes of availability; for a
+        candidate, 20 to 1000 runs, until they have 500 changes. If all machines are always
+        available, one run is replayed.
         """
         outcomes = self._replay(choice, CodedScheme, is_candidate=is_candidate)
         if not outcomes:
@@ -155,7 +156,7 @@ class Forecaster:
         is_candidate: bool = False,
         seeds: Sequence[int] = (),
     ) -> list[ReplayOutcome]:
-        """Replay runs of a choice; return no outcome if one run has too few machines.
+        """Replay runs of a choice; return no outcomes if a run never has enough machines.
 
         Without seeds, the request sets the number of runs; by default, runs are added until they
         have enough changes of availability.
@@ -279,7 +280,10 @@ class Forecaster:
     # --- simulated steps --------------------------------------------------------------------------
 
     def simulate_variants(self, choice: Choice) -> list[Choice]:
-        """Return a choice with its simulated time, and faster variants with stragglers."""
+        """Return a choice with its simulated time, and faster variants with stragglers.
+
+        A choice that would take too long to simulate is returned unchanged.
+        """
         is_large = choice.machines * (choice.recovery or 1) ** 3 > _MAX_DECODING_WORK
         if is_large or (choice.copies and choice.machines > _MAX_MACHINES_WITH_COPIES):
             return [choice]
@@ -340,7 +344,7 @@ def _mean_waiting(outcomes: Sequence[ReplayOutcome]) -> tuple[float, float]:
 def mean_interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:
     """Return the mean of values and its 95 % confidence interval by Student's distribution.
 
-    The lower end is at least 0.
+    The lower end is at least 0. The interval of a single value has length 0.
     """
     from scipy.special import stdtrit  # imported here, because it is slow
 

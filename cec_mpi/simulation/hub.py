@@ -293,13 +293,13 @@ class SimulatedEndpoint(LocalMasterEndpoint):
                 )
         return [fault.machine for fault in faults if fault.kind == "leave"]
 
-    def _represented_bytes(self, values: NDArray[Any]) -> float:
-        """Return the bytes of an array in the modelled run, whose X is larger."""
+    def _represented_bytes(self, operand: NDArray[Any]) -> float:
+        """Return the bytes of an operand in the modelled run, whose X is larger."""
         scale = self._store.row_scale if self._product.adjoint else self._store.column_scale
-        return scale * values.nbytes
+        return scale * operand.nbytes
 
-    def _is_inline(self, values: NDArray[Any]) -> bool:
-        return not self._product.adjoint and self._represented_bytes(values) <= MAX_INLINE_OPERAND
+    def _is_inline(self, operand: NDArray[Any]) -> bool:
+        return not self._product.adjoint and self._represented_bytes(operand) <= MAX_INLINE_OPERAND
 
     def _broadcast(self, size: float) -> None:
         """Advance the clock by the time of a broadcast along the tree."""

@@ -77,8 +77,8 @@ class Scheme(Protocol):
     ) -> Reconfiguration:
         """Return the effect of a change of machines; `previous` is empty before the first step.
 
-        Machines that have `departed` since the previous step may have returned. `rows` are those of
-        the current machines, in ascending order.
+        Machines that have `departed` since the previous step may have returned. `rows` has the
+        number of rows of each current machine, in the order of machine numbers.
         """
 
 

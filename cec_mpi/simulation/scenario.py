@@ -243,7 +243,7 @@ class Outcome:
         Seconds, without waiting, in excess of the optimum, in which the available machines share
         the rows of X by their speeds, compute each row once, and nothing else takes time.
     bytes_read : int
-        Bytes read from shards.
+        Bytes read from shards, or from X without a code.
     machine_seconds : list of float
         Seconds for which each machine was present.
     events : dict of str to int

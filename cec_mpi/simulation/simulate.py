@@ -53,7 +53,7 @@ class SimulatedRun:
     ----------
     master : Master
         Master, which multiplies by `X` in simulated time.
-    X : (q, r) ndarray
+    X : ndarray
         Small matrix that represents X of the scenario.
     recorder : SimulatedRecorder
     """

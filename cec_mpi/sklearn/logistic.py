@@ -30,7 +30,8 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
     max_iter : int
         Maximum number of iterations of L-BFGS.
     tol : float
-        Iterations stop when all derivatives of the objective, divided by ``C q``, are below `tol`.
+        Iterations stop when all derivatives of the objective, divided by ``C q``, are below `tol`,
+        or when the objective no longer decreases; see `cec_mpi.tasks.logistic`.
     comm : mpi4py.MPI.Intracomm, optional
         See `CodedRidge`.
 
@@ -91,8 +92,8 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
         Warns
         -----
         ConvergenceWarning
-            `tol` was not reached in `max_iter` iterations.
-        ScaleWarning
+            The solver did not converge in `max_iter` iterations.
+        ScaleWarning, ToleranceWarning
             See `cec_mpi.tasks.logistic`.
         """
 

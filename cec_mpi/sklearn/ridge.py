@@ -23,8 +23,8 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
     max_iter : int
         Maximum number of iterations of conjugate gradients.
     tol : float
-        Iterations stop when the residual of the normal equations, relative to their right-hand
-        side, is below `tol`.
+        Iterations stop when the norm of the residual of the normal equations is at most `tol` times
+        that of their right-hand side.
     comm : mpi4py.MPI.Intracomm, optional
         Communicator of the master and the machines. All ranks call `fit` with the path of a store,
         and the attributes are set on all ranks. By default all machines are in this process. Clones
@@ -92,6 +92,8 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
         -----
         ConvergenceWarning
             `tol` was not reached in `max_iter` iterations.
+        ScaleWarning, ToleranceWarning
+            See `cec_mpi.tasks.ridge`.
         """
 
         def compute(operator: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A cache of shards on a local disk.
 
-Each user has a directory in the cache that nobody else can write, so that nobody else can plant
+Each user has a directory in the cache to which nobody else can write, so that nobody else can plant
 links or files in it. Each shard has a directory there, named after its checksum and size, because a
 store that is encoded again or repaired has different shards. A process that uses or makes a copy
 holds a shared lock on its directory; removal needs an exclusive lock. The modification time of the
@@ -94,7 +94,8 @@ def open_cached(
     DamagedStoreError
         The new copy does not match the manifest, or the store is damaged.
     InputError
-        The limit or the free space is too small, or other users can change the directory.
+        The limit or the free space is too small, a path is not a directory, or other users can
+        change the directory.
     OSError
         The directory cannot be used.
     """

@@ -62,7 +62,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         return BlockContents(block, contents, tuple(faulty))
 
     def read_basis(self, block: int, machines: tuple[int, ...]) -> BlockContents:
-        """See `Blocks.read_basis`."""
+        """See `Blocks.read_basis`; the result is empty if fewer than L contents are good."""
         sources = self.good_machines(block)
         while len(sources) >= self.manifest.recovery:
             basis = self._best_recombination(block, sources, machines)[0].basis
@@ -140,7 +140,10 @@ class CodedBlocks(Blocks[CodedManifest]):
     def _scale(
         self, contents: dict[int, NDArray[Any]], panel: slice = slice(None)
     ) -> NDArray[np.floating]:
-        """Return bounds on the largest entry of X at each position, even if one shard is wrong."""
+        """Return finite bounds on the largest entry of X at each position.
+
+        They hold if the contents of the L machines that are chosen as basis are right.
+        """
         basis = self._recombinations.choose_basis(tuple(sorted(contents)))
         dtype, shape = self.manifest.dtype, (len(basis), contents[basis[0]][panel].size)
         magnitudes, work = (
@@ -161,7 +164,7 @@ class CodedBlocks(Blocks[CodedManifest]):
     def _best_recombination(
         self, block: int, machines: Iterable[int], targets: tuple[int, ...] | None
     ) -> tuple[Recombination, NDArray[np.float64]]:
-        """Return the recombination of L of these machines with the smallest error bounds."""
+        """Return the most accurate recombination of L of these machines, and its error bounds."""
         rebuilt_bounds, sources = self._rebuilt_bounds(block), tuple(sorted(machines))
         key = sources, targets, rebuilt_bounds.tobytes()
         cache: dict[Any, tuple[Recombination, NDArray[np.float64]]]
@@ -188,7 +191,7 @@ class CodedBlocks(Blocks[CodedManifest]):
     def _recombine(
         self, contents: BlockContents, targets: tuple[int, ...] | None
     ) -> tuple[NDArray[Any], list[float]]:
-        """Compute shards or parts of X with the smallest error bounds.
+        """Return shards or parts of X, computed with the smallest error bounds, and these bounds.
 
         Parameters
         ----------

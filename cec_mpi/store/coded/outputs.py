@@ -156,7 +156,7 @@ class HDF5Output(NpyOutput):
 
     @contextmanager
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
-        """Create a dataset without values, and yield its offset in the file."""
+        """Create a dataset without values; yield the file and the offset of the dataset in it."""
         h5py = import_library(self.library, self.path, "written")
         try:
             with h5py.File(partial, "x") as file:
@@ -190,7 +190,7 @@ class _ConvertedOutput(NpyOutput, ABC):
 
     @contextmanager
     def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
-        """Yield a temporary file."""
+        """Yield a temporary file and the offset 0; convert the file when the context ends."""
         raw = partial.with_name(f"{partial.name}.raw")
         try:
             make_file(raw, b"", _data_bytes(manifest))
@@ -212,7 +212,7 @@ class TableOutput(_ConvertedOutput):
     delimiter: str
 
     def size(self, manifest: CodedManifest) -> int:
-        """Return the minimum size: the temporary file, and one digit per number."""
+        """Return the minimum size: the temporary file, and a digit and a delimiter per number."""
         return _data_bytes(manifest) + _MIN_NUMBER_BYTES * manifest.rows * manifest.columns
 
     def convert(self, rows: _RawRows, partial: Path) -> None:
@@ -315,7 +315,8 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
     Raises
     ------
     InputError
-        The name implies none of these formats, or the library of the format is not installed.
+        The name implies none of these formats, the delimiter is invalid or not for this format, or
+        the library of the format is not installed.
     """
     text = str(as_path(out))
     path, separator, dataset = _split_container_path(text)

@@ -113,7 +113,8 @@ def locked(directory: Path, message: str = "", name: str = _LOCK_FILE) -> Iterat
     Raises
     ------
     InputError
-        Another process holds the lock.
+        Another process holds the lock and `message` is not empty, or the lock file is not a regular
+        file.
     """
     descriptor = _lock(directory / name, message)
     try:
