@@ -80,7 +80,7 @@ def test_rounded_numbers_cause_one_warning_with_count_and_error(name, options, t
     source = MAKERS[name](tmp_path, X)
     with pytest.warns(UserWarning, match="1 number was rounded, by at most 1, .* float64") as seen:
         encode(source, tmp_path / "S", 3, **options)
-    assert len([warning for warning in seen if "rounded" in str(warning.message)]) == 1
+    assert len([warning for warning in seen if "was rounded" in str(warning.message)]) == 1
 
 
 def test_numbers_of_all_blocks_are_counted(tmp_path):

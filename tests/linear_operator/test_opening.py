@@ -196,14 +196,14 @@ def test_accuracy_is_that_of_the_decoders_in_use(tmp_path):
     code, eps = manifest.code, np.finfo(np.float64).eps
     worst = code.conditioning.worst_machines
     with cec_mpi.open_operator(tmp_path / "store", speeds=[1.0] * 8) as A:
-        assert A.accuracy == 8 * eps * code.conditioning.worst
+        assert A.product_error == 8 * eps * code.conditioning.worst
         product = A @ W
-        accuracy = A.accuracy
+        accuracy = A.product_error
         assert accuracy < 8 * eps * code.conditioning.worst / 2
         A.available = worst
         A.H @ B
         rows = code.generator[[n - 1 for n in worst]]
-        assert A.accuracy == pytest.approx(8 * eps * np.linalg.cond(rows, 1), rel=0.5)
+        assert A.product_error == pytest.approx(8 * eps * np.linalg.cond(rows, 1), rel=0.5)
         A.available = None
         assert np.allclose(A @ W, product)
-        assert A.accuracy == accuracy
+        assert A.product_error == accuracy

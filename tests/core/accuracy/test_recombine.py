@@ -54,7 +54,8 @@ def test_an_uncoded_shard_has_no_error():
 
 
 @pytest.mark.parametrize(
-    ("basis", "message"), [((1, 2), "singular"), ((1, 2, 3), "expected 2 from 1 to 3")]
+    ("basis", "message"),
+    [((1, 2), "singular"), ((1, 2, 3), "expected 2 machines, numbered 1 to 3")],
 )
 def test_a_basis_without_l_independent_rows_is_rejected(basis, message):
     with pytest.raises(InputError, match=message):
