@@ -160,6 +160,23 @@ def test_every_section_of_a_file_is_verified(store):
     assert is_undamaged(store)
 
 
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [(1, "have column indices out of range"), (2, "row pointers")],
+)
+def test_unverified_indices_are_refused_before_they_crash_a_product(store, section, message):
+    file = open_store(store).manifest.layout.file_layout(2)
+    size = 4 * file.entry_counts[section]
+    with (store / "shard-0002.csr").open("r+b") as shard:
+        shard.seek(file.section_offsets[section])
+        shard.write(b"\x7f" * size)
+    with (
+        open_operator(store, verify="never", availability={1, 2, 3}) as operator,
+        pytest.raises(DamagedStoreError, match=message),
+    ):
+        operator @ np.ones(23)
+
+
 def test_rows_without_a_good_copy_are_named(store, tmp_path):
     layout = open_store(store).manifest.layout
     for machine in layout.holders[0]:
