@@ -25,7 +25,6 @@ from helpers import mpi_at_hand
 from helpers.waiting import END_LIMIT, LIMIT
 
 _MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
-_START_FAILED = 213
 _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
 # Messages that Open MPI's mpirun sometimes prints while it ends ranks.
 _NOISE = re.compile(
@@ -101,7 +100,12 @@ def start(
     args = [(first == "mpirun" and mpirun()) or first, *rest]
     mark = uuid.uuid4().hex
     scratch = Path(tempfile.mkdtemp(prefix="cec-launch-"))
-    extra = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
+    # In the default directory, a launcher of Open MPI 5 that gets the process ID of a killed one
+    # finds its files, and exits with 213, because it cannot start its PMIx server.
+    directories = dict.fromkeys(
+        ("OMPI_MCA_btl_sm_backing_directory", "PRTE_MCA_prte_tmpdir_base"), str(scratch)
+    )
+    extra = {_MARK: mark, **directories}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
         args,
@@ -168,15 +172,8 @@ def run_to_end(
     limit: float = LIMIT,
     variables: dict[str, str] | None = None,
 ) -> CommandResult:
-    """Start a command and wait for its end.
-
-    On a busy computer about one in a thousand starts of Open MPI's launcher fails, without output
-    and with a certain exit code. Such a start is repeated once.
-    """
-    result = finish(start(command, cwd=cwd, variables=variables), limit)
-    if result.returncode == _START_FAILED and not result.stdout and not result.errors:
-        result = finish(start(command, cwd=cwd, variables=variables), limit)
-    return result
+    """Start a command and wait for its end."""
+    return finish(start(command, cwd=cwd, variables=variables), limit)
 
 
 def run_cec_mpi(
