@@ -298,7 +298,7 @@ class ProbeLedger:
             self._dispute = event
 
     def instructions(self) -> list[IdentifyFaults]:
-        """Return instructions to compare products."""
+        """Return instructions to identify faults."""
         if self._expected_machines or self._dispute is not None:
             return []
         spans = self._uncompared_spans()

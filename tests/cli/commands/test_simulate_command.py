@@ -138,7 +138,10 @@ def test_losses_need_a_duration_if_the_availability_does_not_end(cec):
         ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
         ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "cannot be combined"),
         ([*X, "--lost", "1:4", "--memory", "9G,9G,9G"], "expected a computer from 1 to 3"),
-        ([*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS], "--speeds has 6 speeds"),
+        (
+            [*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS],
+            "6 speeds, expected one for each of 3 computers",
+        ),
         ([*X, "--memory", "1GB,3GB"], "memory: found memory for 2 machines (0, 2), expected"),
         ([*X, "--memory", "1GB,"], "--memory: '': expected a size"),
         ([*X, "--speeds", "1,2"], "2 speeds, expected 6"),

@@ -218,7 +218,8 @@ def test_a_step_continues_without_a_faulty_machine(
             {"errors": {2: shard_error(1, 0, 20)}},
             False,
             "step 0 has failed: the answers of machines 1, 2, 3, 4, 5 .* machine 2 is wrong, or "
-            r"several are \(6 answers would identify one .* machine: encode with --machines 6\)$",
+            r"several are \(6 answers would identify one faulty machine: "
+            r"encode with --machines 6\)$",
         ),
         (
             6,
