@@ -77,8 +77,8 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
         fill = array.fill_value  # without a fill value, zarr does not store chunks of zeros
         substitute = "0, because it has no fill value" if fill is None else f"its fill value {fill}"
         warnings = (
-            f"{name} lacks {missing_chunks} of its {plural(array.nchunks, 'chunk')}, and they are "
-            f"read as {substitute}",
+            f"{name} lacks {missing_chunks} of its {plural(array.nchunks, 'chunk')}, and missing "
+            f"entries are read as {substitute}",
         )
     view = View(name, np.dtype(array.dtype), warnings=warnings)
     return apply_attributes(view, attributes, options)
