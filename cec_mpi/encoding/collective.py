@@ -15,7 +15,7 @@ from cec_mpi.encoding.work import EncodeWork
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
 from cec_mpi.runtime.processes.packing import Failure, allgather
-from cec_mpi.runtime.processes.start import call_on_master, check_start
+from cec_mpi.runtime.processes.start import call_on_master, start_and_check_ranks
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store.coded.outputs import DecodeWork
 from cec_mpi.store.format.manifest import Manifest
@@ -37,7 +37,7 @@ def encode_on_all_ranks(
     encode: Callable[[Any, Runner], Manifest],
 ) -> Manifest:
     """Encode X on all ranks (collective)."""
-    check_start(comm)
+    start_and_check_ranks(comm)
     with ExitStack() as stack:
         source, key = _check_agreement(comm, source, options)
         if isinstance(source, ArraySource):

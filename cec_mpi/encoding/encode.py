@@ -120,9 +120,9 @@ def encode(
         if runner is not None:
             raise InputError("encode got both a runner and comm, expected only one of them")
         if encode_options.recovery is None:
-            from cec_mpi.runtime.processes.start import call_on_master, check_start
+            from cec_mpi.runtime.processes.start import call_on_master, start_and_check_ranks
 
-            check_start(comm)
+            start_and_check_ranks(comm)
             return call_on_master(
                 comm,
                 lambda: encode_matrix(source, as_path(store), encode_options, LocalRunner()),

@@ -30,7 +30,12 @@ from cec_mpi.store.coded.grid import Block
 from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest
 from cec_mpi.store.files.durable import locked, make_file, publish, read_at
 from cec_mpi.store.files.regular import open_regular, read_regular
-from cec_mpi.store.files.replacing import create_new, is_writable_in_place, open_in_place, sync
+from cec_mpi.store.files.replacing import (
+    create_or_replace,
+    is_writable_in_place,
+    open_in_place,
+    sync,
+)
 from cec_mpi.store.format.array_files import name_and_copy, publish_pieces
 from cec_mpi.store.format.checksums import publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import COLUMN_SIZES, ArrayEntry
@@ -176,7 +181,7 @@ def resume(directory: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedM
         make_shard_file(directory, skeleton, machine)
     for name, size in _progress_files(skeleton).items():
         path = directory / name
-        descriptor = open_in_place(path) if is_writable_in_place(path) else create_new(path)
+        descriptor = open_in_place(path) if is_writable_in_place(path) else create_or_replace(path)
         try:  # blocks without a record are encoded again
             os.ftruncate(descriptor, size)
         finally:

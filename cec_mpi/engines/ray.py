@@ -26,7 +26,7 @@ _CANCEL_SECONDS = 10.0  # for tasks to end, before their processes are killed
 
 
 def machines(
-    n: int,
+    tasks: int,
     connection: ConnectionSource,
     per_task: int = 1,
     *,
@@ -38,7 +38,7 @@ def machines(
 
     Parameters
     ----------
-    n : int
+    tasks : int
         Number of tasks, each with at most `per_task` machines.
     connection : path or str
         The connection file of the run (not needed on the nodes), or ``HOST:PORT`` with the key of
@@ -56,11 +56,11 @@ def machines(
     InputError
         As for `pool`, or the connection is invalid.
     """
-    return pool(n, per_task, keep=keep, join=join, **options)(read_connection(connection))
+    return pool(tasks, per_task, keep=keep, join=join, **options)(read_connection(connection))
 
 
 def pool(
-    n: int,
+    tasks: int,
     per_task: int = 1,
     *,
     keep: int | None = None,
@@ -74,7 +74,7 @@ def pool(
 
     Parameters
     ----------
-    n : int
+    tasks : int
         Number of tasks. Their nodes need this package, and the store at the same path.
     per_task : int
         Maximum number of machines in each task, in one process.
@@ -94,9 +94,11 @@ def pool(
         Ray is not installed or was not started, or an option is out of range.
     """
     ray = _load_ray()
-    check_counts(keep=keep, n=n, per_task=per_task)
-    if keep is not None and keep > n * per_task:
-        raise InputError(f"keep {keep}: expected at most {n * per_task}, the machines of all tasks")
+    check_counts(keep=keep, tasks=tasks, per_task=per_task)
+    if keep is not None and keep > tasks * per_task:
+        raise InputError(
+            f"keep {keep}: expected at most {tasks * per_task}, the machines of all tasks"
+        )
     if not ray.is_initialized():
         raise InputError("machines in tasks of Ray need a cluster: call ray.init() first")
     defaults = {"name": "cec_mpi machine", "max_retries": -1 if keep is None else 0}
@@ -110,14 +112,14 @@ def pool(
 
     def start(connection: ConnectionFile) -> ExitStack:
         with ExitStack() as stack:
-            tasks: list[Any] = []
-            stack.callback(_cancel, tasks)
+            refs: list[Any] = []
+            stack.callback(_cancel, refs)
             # Pass the keys, in `connection`, as arguments: Ray may write `ray.put` objects to disk.
-            tasks.extend(task.remote(connection, machine_options) for _ in range(n))
+            refs.extend(task.remote(connection, machine_options) for _ in range(tasks))
             if keep is not None:
                 start_task = partial(task.remote, connection, machine_options)
                 size = math.ceil(keep / per_task)
-                stack.enter_context(_keep_tasks(tasks, size, start_task))
+                stack.enter_context(_keep_tasks(refs, size, start_task))
             return stack.pop_all()
 
     return start

@@ -35,7 +35,7 @@ class RecordedAssignment:
         Bounds of the previous assignment; None if there is none or it is too large to show.
     seconds_per_row : (N,) ndarray
         Last measured seconds per row of each machine; NaN if there is no measurement.
-    has_event : bool
+    is_notable : bool
         Whether one of its steps has an event, or `previous_bounds` is None.
     is_requested : bool
         Whether the user requested one of its steps.
@@ -49,7 +49,7 @@ class RecordedAssignment:
     bounds: IntervalBounds
     previous_bounds: IntervalBounds | None
     seconds_per_row: Floats
-    has_event: bool
+    is_notable: bool
     is_requested: bool
     absent: AbsenceTable
 
@@ -81,11 +81,11 @@ class Assignments:
         """Add a stretch of a chunk, before which the run has `steps_before` steps."""
         step = stretch.first_step
         index, bounds = steps_before + stretch.begin, step["assignment"]
-        has_event, count = bool(step["events"]), stretch.end - stretch.begin
+        is_notable, count = bool(step["events"]), stretch.end - stretch.begin
         is_requested = any(0 <= number - step["step"] < count for number in self._requested_steps)
         if bounds is self._last_bounds or bounds == self._last_bounds:
             if self._assignments and self._assignments[-1].index == self.first_steps[-1]:
-                self._assignments[-1].has_event |= has_event
+                self._assignments[-1].is_notable |= is_notable
                 self._assignments[-1].is_requested |= is_requested
             return
         previous_bounds, self._last_bounds = self._last_bounds, bounds
@@ -95,7 +95,7 @@ class Assignments:
             return
         if previous_bounds is not None and len(previous_bounds.bounds) > _MAX_BOUNDS:
             previous_bounds = None
-        has_event |= previous_bounds is None
+        is_notable |= previous_bounds is None
         assignment = RecordedAssignment(
             index=index,
             step=step["step"],
@@ -103,7 +103,7 @@ class Assignments:
             bounds=bounds,
             previous_bounds=previous_bounds,
             seconds_per_row=seconds_per_row,
-            has_event=has_event,
+            is_notable=is_notable,
             is_requested=is_requested,
             absent=step["absent_since"],
         )
@@ -114,7 +114,7 @@ class Assignments:
     def _thin_out(self) -> None:
         """Drop every second assignment; keep requested ones and, if possible, those with events."""
         *earlier, newest = self._assignments
-        kept = [a for k, a in enumerate(earlier) if a.is_requested or a.has_event or k % 2 == 0]
+        kept = [a for k, a in enumerate(earlier) if a.is_requested or a.is_notable or k % 2 == 0]
         if len(kept) > _MAX_BUFFERED * 3 // 4:
             kept = [a for k, a in enumerate(kept) if a.is_requested or k % 2 == 0]
         self._assignments = [*kept, newest]
@@ -129,7 +129,7 @@ class Assignments:
         if len(fitting) <= limit:
             return fitting
         requested = [a for a in fitting if a.is_requested]
-        with_events = _sample_evenly([a for a in fitting if a.has_event], max(limit // 2, 1))
+        with_events = _sample_evenly([a for a in fitting if a.is_notable], max(limit // 2, 1))
         rest = _sample_evenly(fitting, max(limit - len(with_events) - len(requested), 1))
         selected = {a.index: a for a in (*requested, *with_events, *rest)}
         return [selected[index] for index in sorted(selected)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.centring import centre_rows
+from cec_mpi.tasks.common.centring import centre_columns
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
 from cec_mpi.tasks.common.scaling import rescale
@@ -78,7 +78,7 @@ def pca(
         raise InputError("pca needs at least 2 rows, found 1")
     warn_of_tolerance(X, "pca", tol)
     operator, X_exponent, state = prepare_lanczos(X, "pca", k, checkpoint)
-    operator, mean = centre_rows(operator)
+    operator, mean = centre_columns(operator)
     _, s, components, status = compute_triplets(
         operator, X_exponent, k, tol, iterations, seed, state, checkpoint
     )

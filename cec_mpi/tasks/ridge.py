@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.tasks.cg import conjugate_gradients
-from cec_mpi.tasks.common.centring import centre_rows
+from cec_mpi.tasks.common.centring import centre_columns
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import (
     check_bool,
@@ -110,7 +110,7 @@ def ridge(
     targets, y_exponent = normalise_vector(targets)
     mean, y_mean = np.zeros(columns), 0.0
     if fit_intercept:
-        operator, mean = centre_rows(operator)
+        operator, mean = centre_columns(operator)
         y_mean = float(targets.mean())
     rhs = operator.rmatvec(targets - y_mean)
     alpha_exponent = binary_exponent(alpha)

@@ -19,7 +19,7 @@ from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.ending import abort_job, exit_now, print_error, wait_for_rank_0
 from cec_mpi.runtime.processes.launcher import Launcher, detect_launcher
-from cec_mpi.runtime.processes.start import call_on_master, start_barrier, start_mpi
+from cec_mpi.runtime.processes.start import call_on_master, finish_start, start_mpi
 from helpers.stores import SmallStore
 
 _DELAY = 1.0  # seconds before a rank other than 0 prints a failure that all ranks may have
@@ -52,7 +52,7 @@ class RankPlugin:
         """Collective: start MPI."""
         try:
             self._comm = start_mpi()
-            start_barrier(self._comm)
+            finish_start(self._comm)
         except InputError as error:
             wait_for_rank_0(self._launcher)
             if self._launcher.rank == 0:
@@ -113,7 +113,7 @@ def pytest_configure(config):
 def comm():
     """The communicator of all ranks: a master and three machines."""
     comm = start_mpi()
-    start_barrier(comm)
+    finish_start(comm)
     return comm
 
 

@@ -11,7 +11,7 @@ from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.files.durable import publish, replace_by_copy
+from cec_mpi.store.files.durable import publish, replace_by_link
 from cec_mpi.store.files.replacing import partial_path
 from helpers.stores import (
     InterruptedRunner,
@@ -175,7 +175,7 @@ def test_publish_does_not_change_other_names_of_a_file(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "backup").hardlink_to(tmp_path / "file")
     publish(tmp_path / "file", b"new")
-    replace_by_copy(tmp_path / "file", tmp_path / "before")
+    replace_by_link(tmp_path / "file", tmp_path / "before")
     publish(tmp_path / "file", b"newer")
     assert read_files(tmp_path) == {"file": b"newer", "backup": b"old", "before": b"new"}
 

@@ -22,7 +22,7 @@ from cec_mpi.runtime.processes.launcher import (
 )
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.resources import gather_processes
-from cec_mpi.runtime.processes.start import call_on_master, mpi_library, start_barrier
+from cec_mpi.runtime.processes.start import call_on_master, finish_start, mpi_library
 from cec_mpi.store.devices import find_accelerators
 from cec_mpi.store.files.paths import expand_host
 from cec_mpi.store.format.manifest import Manifest
@@ -57,7 +57,7 @@ def examine(comm: MPI.Intracomm, store: str | None, as_json: bool, threads: int 
     manifest = None
     if store is not None:
         manifest = call_on_master(comm, lambda: open_store(expand_host(store)).manifest, Manifest)
-    start_barrier(comm)
+    finish_start(comm)
     threads_of_ranks = [threads or process.threads for process in processes]
     versions = gather(comm, _find_versions(), dict[str, str])
     shard_checks = gather(comm, _check_shards(comm, store, manifest), list[ShardCheck])

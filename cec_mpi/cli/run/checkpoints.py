@@ -26,7 +26,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS_CHECKPOINT, has_checkpoint
 from cec_mpi.store.files.archive import ArchiveDamagedError, pack_arrays, read_arrays
-from cec_mpi.store.files.durable import publish, replace_by_copy
+from cec_mpi.store.files.durable import publish, replace_by_link
 from cec_mpi.store.files.saving import convert_to_results_error
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import shorten
@@ -154,7 +154,7 @@ class CheckpointFile:
         with convert_to_results_error(newest):
             self.before_writing()
             if self._newest_is_valid:
-                replace_by_copy(newest, self._directory / PREVIOUS_CHECKPOINT)
+                replace_by_link(newest, self._directory / PREVIOUS_CHECKPOINT)
             publish(newest, content)
         self.after_writing()
         log.info("checkpoint after %d steps", self.steps())

@@ -26,7 +26,7 @@ class CodedPlacement:
         For messages: what to encode X with if the redundancy is too low, and the redundancy.
     cuts : tuple of int
         Rows at which the set of holders changes; empty.
-    spans_of_terms : None
+    replacement_spans : None
         Terms of X' V are replaced by terms of L machines, not by those of other holders.
 
     Examples
@@ -42,7 +42,7 @@ class CodedPlacement:
     remedy = "more machines, or a smaller L"
     redundancy_text = "N - L"
     cuts: tuple[int, ...] = ()
-    spans_of_terms = None
+    replacement_spans = None
 
     def __init__(self, machines: int) -> None:
         self.machines, self._all_machines = machines, tuple(range(1, machines + 1))

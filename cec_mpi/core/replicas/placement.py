@@ -32,7 +32,7 @@ class ReplicaPlacement:
     ----------
     holders, bounds, machines
         The parameters.
-    schemes, remedy, redundancy_text, cuts, spans_of_terms
+    schemes, remedy, redundancy_text, cuts, replacement_spans
         See `CodedPlacement`.
 
     Examples
@@ -52,7 +52,7 @@ class ReplicaPlacement:
     def __init__(self, holders: Holders, bounds: Sequence[int], machines: int) -> None:
         self.machines, self.holders = machines, holders
         self.bounds: tuple[int, ...] = tuple(bounds)
-        self.cuts, self.spans_of_terms = self.bounds[1:-1], self.spans
+        self.cuts, self.replacement_spans = self.bounds[1:-1], self.spans
         self._holder_sets = [frozenset(holders) for holders in set(self.holders)]
         self._min_holders = lru_cache(256)(self._count_holders)
 

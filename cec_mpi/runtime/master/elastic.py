@@ -180,7 +180,7 @@ class ElasticExecutor:
             self._run_probe(step, self._checker, self._term_checker)
             eligible_machines = self._term_checker.products.keys()
         rows = step.plan.assignment.all_intervals()
-        spans = self._planner.placement.spans_of_terms
+        spans = self._planner.placement.replacement_spans
         ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
         ledger.assign_plan(rows)
         generator = self._manifest.code.generator

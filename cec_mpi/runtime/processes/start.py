@@ -224,7 +224,7 @@ def launcher_mismatch_message(launcher: Launcher, library: Library, problem: str
 
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
-    """Start MPI under a time limit, which `start_barrier` cancels; return COMM_WORLD.
+    """Start MPI under a time limit, which `finish_start` cancels; return COMM_WORLD.
 
     Parameters
     ----------
@@ -450,7 +450,7 @@ def start_limit_seconds(seconds: object, ranks: int) -> float:
     return limit
 
 
-def start_barrier(comm: MPI.Intracomm) -> None:
+def finish_start(comm: MPI.Intracomm) -> None:
     """Wait for all ranks, and cancel the time limit of the start (collective)."""
     wait_for([comm.Ibarrier()])
     end_start_limit()
@@ -458,7 +458,7 @@ def start_barrier(comm: MPI.Intracomm) -> None:
 
 @contextmanager
 def limit_session_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
-    """Context manager that limits the time until `start_barrier` (collective).
+    """Context manager that limits the time until `finish_start` (collective).
 
     It first waits for all ranks. After the time limit the job is aborted. A time limit that
     is already running (see `start_mpi`) takes precedence.
@@ -480,7 +480,7 @@ def limit_session_start(comm: MPI.Intracomm, start_timeout: float | None) -> Ite
         end_start_limit()
 
 
-def check_start(comm: MPI.Intracomm) -> None:
+def start_and_check_ranks(comm: MPI.Intracomm) -> None:
     """Start MPI unless it is running; raise if the ranks cannot work together (collective).
 
     Raises
@@ -504,7 +504,7 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     An exception that all ranks raise is printed once, a `CecError` on one line. Any other exception
     aborts the job (`abort_on_error`).
 
-    `body` must call `start_barrier` or return within `start_timeout` seconds (see
+    `body` must call `finish_start` or return within `start_timeout` seconds (see
     `start_limit_seconds`).
     """
     try:

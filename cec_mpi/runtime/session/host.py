@@ -54,7 +54,7 @@ from cec_mpi.runtime.wire.sockets.machine_endpoint import (
     describe_shutdown,
 )
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
-from cec_mpi.store.files.replacing import create_new
+from cec_mpi.store.files.replacing import create_or_replace
 from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION, free_memory
 from cec_mpi.store.shard import CPU
 from cec_mpi.text import format_bytes, shorten
@@ -551,7 +551,7 @@ def end_note(file: Path, job: str) -> Iterator[None]:
     try:
         for note in _end_note_paths(file, job):
             with suppress(OSError):
-                os.close(create_new(note))
+                os.close(create_or_replace(note))
                 written.append(note)
         yield
         time.sleep(END_NOTE_SECONDS)

@@ -17,11 +17,11 @@ from cec_mpi.runtime.processes.ending import (
 )
 from cec_mpi.runtime.processes.resources import detect_process, gather_processes
 from cec_mpi.runtime.processes.start import (
-    check_start,
     ensure_mpi_started,
+    finish_start,
     limit_session_start,
     mpi_library,
-    start_barrier,
+    start_and_check_ranks,
 )
 from cec_mpi.runtime.times import RANK_0_HEAD_START
 
@@ -76,7 +76,7 @@ def static_session(
         limit_session_start(comm, options.start_timeout),
         _duplicate(comm) as duplicate,
     ):
-        check_start(duplicate)
+        start_and_check_ranks(duplicate)
         yield from _serve_or_yield(duplicate, logs)
 
 
@@ -91,7 +91,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
         from cec_mpi.runtime.wire.collective.master_endpoint import CollectiveHub
 
     processes = gather_processes(comm)
-    start_barrier(comm)
+    finish_start(comm)
     if comm.rank:
         with abort_on_error(comm, shared_errors=()):
             error = serve(CollectiveMachineEndpoint(comm))

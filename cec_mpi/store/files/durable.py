@@ -70,8 +70,8 @@ def publish(path: Path, data: bytes, mode: int = 0o666) -> None:
         write_at(descriptor, data, 0)
 
 
-def replace_by_copy(source: Path, target: Path) -> None:
-    """Replace `target` atomically by a copy of `source`, a hard link where possible."""
+def replace_by_link(source: Path, target: Path) -> None:
+    """Replace `target` atomically by a hard link to `source`, or by a copy without links."""
     remove_abandoned(target)
     partial = partial_path(target)
     try:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
-from cec_mpi.store.files.replacing import create_new
+from cec_mpi.store.files.replacing import create_or_replace
 from cec_mpi.store.files.saving import reason_of
 from cec_mpi.text import printable
 
@@ -66,7 +66,7 @@ class _LogFileHandler(logging.FileHandler):
         self._is_writable = True
 
     def _open(self) -> TextIOWrapper:
-        return os.fdopen(create_new(self._path), "w", encoding="utf-8")
+        return os.fdopen(create_or_replace(self._path), "w", encoding="utf-8")
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._is_writable:

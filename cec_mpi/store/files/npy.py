@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.regular import check_regular
-from cec_mpi.store.files.replacing import create_new, open_in_place
+from cec_mpi.store.files.replacing import create_or_replace, open_in_place
 from cec_mpi.text import plural
 
 
@@ -99,7 +99,7 @@ def create_memmap(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
         The file cannot be created, or the disk is full.
     """
     dtype = np.dtype(np.float64)
-    with os.fdopen(create_new(path), "r+b") as file:
+    with os.fdopen(create_or_replace(path), "r+b") as file:
         offset = file.write(npy_header(shape, dtype))
         # Without reserved space, SIGBUS would end the process when the disk is full.
         os.posix_fallocate(file.fileno(), 0, offset + math.prod(shape) * dtype.itemsize)

@@ -65,7 +65,7 @@ def is_writable_in_place(path: Path) -> bool:
     return True
 
 
-def create_new(path: Path) -> int:
+def create_or_replace(path: Path) -> int:
     """Create an empty file; it replaces a file or link of this name.
 
     Returns

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from cec_mpi.errors import InputError, ResultsError
-from cec_mpi.store.files.replacing import create_new, open_in_place, replacing
+from cec_mpi.store.files.replacing import create_or_replace, open_in_place, replacing
 
 
 @contextmanager
@@ -75,7 +75,9 @@ def open_text(path: Path, append: bool) -> Iterator[IO[str]]:
         See `convert_to_results_error`.
     """
     with convert_to_results_error(path):
-        descriptor = open_in_place(path, os.O_WRONLY | os.O_APPEND) if append else create_new(path)
+        descriptor = (
+            open_in_place(path, os.O_WRONLY | os.O_APPEND) if append else create_or_replace(path)
+        )
         mode = "a" if append else "w"
         stream = open(path, mode, encoding="utf-8", opener=lambda *_: descriptor)  # noqa: SIM115
     try:

@@ -1,4 +1,4 @@
-"""The operator of X minus the mean of its rows."""
+"""The operator of X with the mean of each column subtracted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LinearMap = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def centre_rows(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
+def centre_columns(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
     """Return the operator ``X - 1 mean'`` and the mean of the rows of X, ``X' 1 / q``.
 
     This makes one product with X'. If the mean is much larger than the differences between rows,

@@ -181,9 +181,9 @@ class CollectiveMasterEndpoint:
         self._no_report = np.zeros(ReportFields.size())
         self._reports = np.zeros((comm.size, ReportFields.size()))
         total = manifest.code.machines
-        self._is_identity_order = opening.machines[:total] == tuple(range(1, total + 1))
+        self._ranks_are_machines = opening.machines[:total] == tuple(range(1, total + 1))
         self._report_table = np.zeros((ReportFields.size(), total))
-        if self._is_identity_order:  # rank n is machine n
+        if self._ranks_are_machines:  # rank n is machine n
             self._report_table = self._reports[1 : total + 1].T
         fields = ReportFields(*range(ReportFields.size()))
         self._times_and_bytes = self._report_table[fields.seconds : fields.load_bytes + 1]
@@ -243,7 +243,7 @@ class CollectiveMasterEndpoint:
         values = self._gather_separately() if answers is None else self._receive_inline(answers)
         self.hub.orders.finish()
         self.hub.is_mid_step = False
-        if not self._is_identity_order:
+        if not self._ranks_are_machines:
             self._report_table[:, self._machine_indices] = self._reports[self._ranks].T
         seconds, load_seconds, load_bytes = zero_invalid_reports(self._times_and_bytes)
         if not self._flags.item(self._flags.argmax()):  # in nearly every step

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from cec_mpi.runtime.processes.ending import abort_on_error, as_cec_error
 from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
 from cec_mpi.runtime.processes.resources import gather_processes
-from cec_mpi.runtime.processes.start import start_barrier
+from cec_mpi.runtime.processes.start import finish_start
 from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
 from cec_mpi.store.work import ProgressCallback, Work, process_pieces
 
@@ -54,7 +54,7 @@ def run_shared(
     processes = gather_processes(comm)
     comm = comm.Dup()
     try:
-        start_barrier(comm)
+        finish_start(comm)
         threads = [process.threads for process in processes]
         with abort_on_error(comm):
             if comm.rank:
