@@ -2,7 +2,7 @@
 
 Until the manifest is written, the directory has a journal: the command that resumes the encode, its
 source and arguments, the manifest without checksums, the checksums of the written blocks, the
-exponents of rows, and the column sizes.
+exponents of rows, and the column maxima.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from cec_mpi.store.files.replacing import (
 )
 from cec_mpi.store.format.array_files import name_and_copy, publish_pieces
 from cec_mpi.store.format.checksums import publish_checksums, shard_checksum
-from cec_mpi.store.format.manifest import COLUMN_SIZES, ArrayEntry
+from cec_mpi.store.format.manifest import COLUMN_MAXIMA, ArrayEntry
 from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.manifest_files import (
     INCOMPLETE,
     INCOMPLETE_CHECKSUMS,
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_MANIFEST,
-    INCOMPLETE_SIZES,
+    INCOMPLETE_MAXIMA,
     JOURNAL,
     MANIFEST_COPY,
     SOURCE,
@@ -193,7 +193,7 @@ def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
     """Return the files of the journal that record written blocks, and their sizes in bytes."""
     sizes = {
         INCOMPLETE_CHECKSUMS: 8 * checksums_per_block(skeleton) * skeleton.grid.count,
-        INCOMPLETE_SIZES: Bands(skeleton.grid).file_bytes,
+        INCOMPLETE_MAXIMA: Bands(skeleton.grid).file_bytes,
     }
     if skeleton.row_exponents is not None:
         sizes[INCOMPLETE_EXPONENTS] = 2 * skeleton.code.recovery * skeleton.grid.rows
@@ -249,7 +249,7 @@ def _check_origin(
 def discard(directory: Path, skeleton: CodedManifest) -> None:
     """Remove the files of an incomplete store, and its directory if that has no other files."""
     shard_files = [shard.file for shard in skeleton.shards]
-    arrays = (*name_and_copy(COLUMN_SIZES), *name_and_copy(ROW_EXPONENTS), skeleton.checksums.file)
+    arrays = (*name_and_copy(COLUMN_MAXIMA), *name_and_copy(ROW_EXPONENTS), skeleton.checksums.file)
     for name in (*shard_files, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
         (directory / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
@@ -264,11 +264,11 @@ def finish(directory: Path, skeleton: CodedManifest, is_rounded: bool) -> CodedM
         for shard, row in zip(skeleton.shards, checksums, strict=True)
     )
     sync(directory)
-    sizes = Bands(skeleton.grid).column_sizes(directory / INCOMPLETE_SIZES)
+    maxima = Bands(skeleton.grid).column_maxima(directory / INCOMPLETE_MAXIMA)
     shape: tuple[int, ...] = (skeleton.columns,)
-    digest = publish_pieces(directory, COLUMN_SIZES, shape, np.dtype(np.float64), sizes)
-    column_sizes = ArrayEntry(COLUMN_SIZES, digest)
-    manifest = replace(skeleton, shards=shards, column_sizes=column_sizes, rounded=is_rounded)
+    digest = publish_pieces(directory, COLUMN_MAXIMA, shape, np.dtype(np.float64), maxima)
+    column_maxima = ArrayEntry(COLUMN_MAXIMA, digest)
+    manifest = replace(skeleton, shards=shards, column_maxima=column_maxima, rounded=is_rounded)
     if skeleton.row_exponents is not None:
         exponents = _iter_exponents(directory)
         shape = (skeleton.code.recovery, skeleton.grid.rows)

@@ -21,7 +21,7 @@ from cec_mpi.store.files.saving import convert_to_input_error
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_checksum, publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import (
-    COLUMN_SIZES,
+    COLUMN_MAXIMA,
     ArrayEntry,
     ChecksumsEntry,
     ShardEntry,
@@ -29,7 +29,7 @@ from cec_mpi.store.format.manifest import (
 )
 from cec_mpi.store.manifest_files import publish_manifest
 from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, Layout
-from cec_mpi.store.replicas.manifest import CELLS, PartsEntry, ReplicaManifest, quantise_sizes
+from cec_mpi.store.replicas.manifest import CELLS, PartsEntry, ReplicaManifest, quantise_maxima
 from cec_mpi.store.work import ProgressCallback
 
 _DEFAULT_COPIES = 3
@@ -97,20 +97,20 @@ def encode_replicas(
                 bytes_written += int(layout.sizes[part].sum()) * len(part_holders)
                 if on_progress is not None:
                     on_progress(bytes_written, total_bytes)
-            if not writer.column_sizes.any():
+            if not writer.column_maxima.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
             _write_metadata(writer, parts, np.array(checksums, np.uint64))
     warn_of_rounding(rows.name, writer.rounding, layout.dtype)
 
 
 def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.uint64]) -> None:
-    """Write all files except the shards: cells, column sizes, checksums, manifest."""
+    """Write all files except the shards: cells, column maxima, checksums, manifest."""
     directory, layout, rows = writer.directory, writer.layout, writer.rows
     cells = np.stack([parts.first_rows, parts.entries_before])
-    sizes, exponent = quantise_sizes(writer.column_sizes)
+    maxima, exponent = quantise_maxima(writer.column_maxima)
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
-        for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
+        for name, array in ((CELLS, cells), (COLUMN_MAXIMA, maxima))
     }
     manifest = ReplicaManifest(
         rows=int(layout.bounds[-1]),
@@ -130,7 +130,7 @@ def _write_metadata(writer: _ShardWriter, parts: Parts, checksums: NDArray[np.ui
             )
             for n in range(1, layout.machines + 1)
         ),
-        column_sizes=entries[COLUMN_SIZES],
+        column_maxima=entries[COLUMN_MAXIMA],
         column_exponent=exponent,
         cells=entries[CELLS],
         cell_count=cells.shape[1] - 1,
@@ -148,7 +148,7 @@ class _ShardWriter:
     rows: SparseRows
 
     def __post_init__(self) -> None:
-        self.column_sizes = np.zeros(self.rows.shape[1])  # largest absolute value in each column
+        self.column_maxima = np.zeros(self.rows.shape[1])  # largest absolute value in each column
         self.rounding = NO_ROUNDING
 
     def write(self, part: int) -> list[int]:
@@ -179,7 +179,7 @@ class _ShardWriter:
                     self.rounding += measure_rounding(values, stored)
                     magnitudes = np.abs(stored, dtype=np.float64)
                     columns = np.asarray(sections[INDICES][entries])
-                    np.maximum.at(self.column_sizes, columns, magnitudes)
+                    np.maximum.at(self.column_maxima, columns, magnitudes)
                 data = stored.view(np.uint8)
                 checksums.append(block_checksum(data))
                 for machine in layout.holders[part]:

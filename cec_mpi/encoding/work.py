@@ -35,12 +35,12 @@ from cec_mpi.store.format.checksums import block_checksum
 from cec_mpi.store.manifest_files import (
     INCOMPLETE_CHECKSUMS,
     INCOMPLETE_EXPONENTS,
-    INCOMPLETE_SIZES,
+    INCOMPLETE_MAXIMA,
 )
 from cec_mpi.store.operations.verify import compute_checksums
 from cec_mpi.store.work import Runner, fit_memory
 
-_BYTES_PER_ROW, _BYTES_PER_COLUMN = 32, 48  # scratch for a row exponent, for a column size
+_BYTES_PER_ROW, _BYTES_PER_COLUMN = 32, 48  # scratch for a row exponent, for a column maximum
 _PIECES_PER_THREAD = 4
 _MAX_UNSYNCED_BYTES = 2 << 30  # more makes the last sync and a resume slow; less slows the disk
 
@@ -60,8 +60,8 @@ class EncodeWork:
         Number of vertically adjacent blocks to read at a time.
     is_verified : (blocks,) ndarray of bool
         Undamaged blocks that an earlier process has written, which are skipped.
-    has_column_sizes : (bands, spans) ndarray of bool
-        Bands whose column sizes an earlier process has written.
+    has_column_maxima : (bands, spans) ndarray of bool
+        Bands whose column maxima an earlier process has written.
     exponents : (L, R) ndarray of int16, optional
         Exponents of the R rows of each part, if rows span several blocks; see `measure_long_rows`.
     """
@@ -73,7 +73,7 @@ class EncodeWork:
     pieces: list[Rectangle]
     blocks_per_read: int
     is_verified: NDArray[np.bool_]
-    has_column_sizes: NDArray[np.bool_]
+    has_column_maxima: NDArray[np.bool_]
     exponents: NDArray[np.int16] | None = None
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class EncodeWork:
         bands = Bands(grid)
         pieces = grid.rectangles(read_bytes // itemsize, bands.height)
         is_verified = np.zeros(grid.count, bool)
-        has_column_sizes = np.zeros((bands.count, grid.blocks_across), bool)
+        has_column_maxima = np.zeros((bands.count, grid.blocks_across), bool)
         blocks_per_read = max(1, read_bytes // block_bytes)
         return cls(
             directory,
@@ -115,7 +115,7 @@ class EncodeWork:
             pieces,
             blocks_per_read,
             is_verified,
-            has_column_sizes,
+            has_column_maxima,
         )
 
     def skip_verified(self, runner: Runner) -> None:
@@ -132,8 +132,8 @@ class EncodeWork:
                 expected = int(exponent_checksums[block.number])
                 self.is_verified[block.number] = exponents_checksum(exponents) == expected
         grid = self.manifest.grid
-        self.has_column_sizes = self._bands.recorded_mask(self.directory / INCOMPLETE_SIZES)
-        is_in_recorded_band = np.repeat(self.has_column_sizes, self._bands.height, axis=0)
+        self.has_column_maxima = self._bands.recorded_mask(self.directory / INCOMPLETE_MAXIMA)
+        is_in_recorded_band = np.repeat(self.has_column_maxima, self._bands.height, axis=0)
         self.is_verified &= is_in_recorded_band[: grid.blocks_down].reshape(-1)
         self.pieces = [
             piece
@@ -166,7 +166,7 @@ class EncodeWork:
         Rounding
             Rounding of X.
         """
-        column_sizes, magnitude_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
+        column_maxima, magnitude_ratio, rounding = np.zeros(0), 0.0, NO_ROUNDING
         with convert_to_input_error(self.directory), FileCache(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.blocks_per_read):
                 bottom = min(top + self.blocks_per_read, piece.bottom)
@@ -175,7 +175,7 @@ class EncodeWork:
                 for block_row, block in enumerate(blocks, start=top):
                     band, index_in_band = divmod(block_row, self._bands.height)
                     if not index_in_band:
-                        column_sizes = np.zeros(block.right - block.left)
+                        column_maxima = np.zeros(block.right - block.left)
                     if not self.is_verified[block.number]:
                         if parts is None:
                             parts, read_rounding = self._read(blocks)
@@ -183,14 +183,14 @@ class EncodeWork:
                         rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
                         magnitude_ratio = max(
                             magnitude_ratio,
-                            self._encode(block, parts[:, rows], files, column_sizes),
+                            self._encode(block, parts[:, rows], files, column_maxima),
                         )
                     is_band_end = (
                         index_in_band == self._bands.height - 1
                         or block_row == self.manifest.grid.blocks_down - 1
                     )
-                    if is_band_end and not self.has_column_sizes[band, piece.span]:
-                        self._bands.write(files, band, piece.span, column_sizes)
+                    if is_band_end and not self.has_column_maxima[band, piece.span]:
+                        self._bands.write(files, band, piece.span, column_maxima)
         self._unsynced_bytes += self.size(piece)
         if self._unsynced_bytes > _MAX_UNSYNCED_BYTES:
             self._unsynced_bytes = 0
@@ -199,7 +199,7 @@ class EncodeWork:
 
     def flush(self) -> None:
         """Sync all shards to disk, and then the journal of their blocks."""
-        journal = [INCOMPLETE_SIZES, INCOMPLETE_CHECKSUMS]
+        journal = [INCOMPLETE_MAXIMA, INCOMPLETE_CHECKSUMS]
         if self.manifest.row_exponents is not None:
             journal.insert(0, INCOMPLETE_EXPONENTS)
         with convert_to_input_error(self.directory):
@@ -218,16 +218,16 @@ class EncodeWork:
         return parts, rounding
 
     def _encode(
-        self, block: Block, parts: NDArray[Any], files: FileCache, column_sizes: NDArray[Any]
+        self, block: Block, parts: NDArray[Any], files: FileCache, column_maxima: NDArray[Any]
     ) -> float:
-        """Encode and write a block, update `column_sizes`; return the ratio of row magnitudes."""
+        """Encode and write a block, update `column_maxima`; return the ratio of row magnitudes."""
         code = self.manifest.code
         # BLAS may round differently for other shapes and strides, so these must not vary.
         scaled = self._buffer("scaled", code.recovery * block.size).reshape(parts.shape)
         exponents = self._scale(block, parts, scaled)
-        block_sizes = column_max_abs(scaled.reshape(-1, parts.shape[2]))
-        np.maximum(column_sizes, block_sizes, out=column_sizes)
-        largest = float(block_sizes.max())  # NaN is propagated
+        block_maxima = column_max_abs(scaled.reshape(-1, parts.shape[2]))
+        np.maximum(column_maxima, block_maxima, out=column_maxima)
+        largest = float(block_maxima.max())  # NaN is propagated
         if not np.isfinite(largest):
             raise non_finite_error(self.source, self.manifest, block.start, block.left, parts)
         coded = self._buffer("coded", code.machines * block.size).reshape(code.machines, block.size)
@@ -288,7 +288,7 @@ class EncodeWork:
 
 
 def _block_overhead_bytes(manifest: CodedManifest) -> int:
-    """Return the memory for the row exponents and column sizes of a block."""
+    """Return the memory for the row exponents and column maxima of a block."""
     rows, columns = manifest.grid.block_rows, manifest.grid.block_columns
     return _BYTES_PER_ROW * manifest.code.recovery * rows + _BYTES_PER_COLUMN * columns
 

@@ -20,7 +20,7 @@ from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.coded.grid import Grid
 from cec_mpi.store.coded.manifest import CodedManifest, rows_per_shard
 from cec_mpi.store.format.manifest import (
-    COLUMN_SIZES,
+    COLUMN_MAXIMA,
     DTYPES,
     ArrayEntry,
     ChecksumsEntry,
@@ -330,7 +330,7 @@ def make_copies_store(
             ShardEntry(SimulatedReplicaManifest.file_of(n), size, "", ())
             for n, size in enumerate(shard_sizes, start=1)
         ),
-        column_sizes=ArrayEntry(COLUMN_SIZES),
+        column_maxima=ArrayEntry(COLUMN_MAXIMA),
         machines=machines,
         replicas=PartsEntry.from_layout(layout),
         column_exponent=0,

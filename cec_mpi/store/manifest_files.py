@@ -35,13 +35,13 @@ INCOMPLETE = "incomplete.json"
 INCOMPLETE_MANIFEST = "incomplete.manifest.json"
 INCOMPLETE_CHECKSUMS = "incomplete.sums"
 INCOMPLETE_EXPONENTS = "incomplete.exponents"
-INCOMPLETE_SIZES = "incomplete.sizes"
+INCOMPLETE_MAXIMA = "incomplete.maxima"
 JOURNAL = (
     INCOMPLETE,
     INCOMPLETE_MANIFEST,
     INCOMPLETE_CHECKSUMS,
     INCOMPLETE_EXPONENTS,
-    INCOMPLETE_SIZES,
+    INCOMPLETE_MAXIMA,
 )
 # Number of checksums in a file up to which `check_sizes` does nothing, because arrays with an entry
 # for each block fit in memory.

@@ -91,7 +91,7 @@ class RandomStore:
         opened = open_store(path)
         self.manifest, scaling = opened.manifest, opened.scaling()
         self.code = self.manifest.code
-        self.largest = scaling.column_sizes
+        self.largest = scaling.column_maxima
         self.row_exponents = np.zeros(ROWS, int)
         if scaling.exponents is not None:
             self.row_exponents = scaling.exponents.reshape(-1)[:ROWS].astype(int)

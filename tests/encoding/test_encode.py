@@ -102,7 +102,7 @@ def test_the_manifest_describes_all_files(tmp_path):
     matrix = RNG.standard_normal((250, 150)).astype(np.float32)
     store = encode_and_open(tmp_path, matrix, 4, 2)
     files = read_files(store.path, exclude="source.json")
-    originals = ["checksums-1.npy", "column-sizes.npy", "row-exponents.npy", "manifest.json"]
+    originals = ["checksums-1.npy", "column-maxima.npy", "row-exponents.npy", "manifest.json"]
     copies = [name.replace(".", ".copy.", 1) for name in originals]
     shards = [f"shard-000{n}.npy" for n in range(1, 5)]
     assert sorted(files) == sorted([*originals, *copies, *shards])

@@ -51,8 +51,8 @@ def test_exponents_of_rows_are_in_a_file_and_its_copy():
         ("version-2-systematic", np.ones((7, 1))),
         ("version-2", 2.0 ** np.ravel(expected)[:7, np.newaxis]),
     ):
-        sizes = np.load(GOLDEN / store / "column-sizes.npy")
-        np.testing.assert_array_equal(sizes, (X / powers).max(axis=0))
+        maxima = np.load(GOLDEN / store / "column-maxima.npy")
+        np.testing.assert_array_equal(maxima, (X / powers).max(axis=0))
 
 
 def test_a_golden_store_is_repaired_and_grows(golden_store):

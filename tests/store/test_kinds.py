@@ -17,7 +17,7 @@ from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_checksum, publish_checksums, shard_checksum
 from cec_mpi.store.format.manifest import (
-    COLUMN_SIZES,
+    COLUMN_MAXIMA,
     ArrayEntry,
     ChecksumsEntry,
     Manifest,
@@ -122,8 +122,8 @@ def store(X, tmp_path, monkeypatch):
     sums = np.array([block_checksum(X[k : k + HEIGHT]) for k in range(0, ROWS, HEIGHT)], np.uint64)
     for machine in (1, 2, 3):
         np.save(path / f"shard-000{machine}.npy", X)
-    sizes = np.abs(X).max(axis=0)
-    digest = publish_pieces(path, COLUMN_SIZES, sizes.shape, sizes.dtype, (sizes,))
+    maxima = np.abs(X).max(axis=0)
+    digest = publish_pieces(path, COLUMN_MAXIMA, maxima.shape, maxima.dtype, (maxima,))
     size = (path / "shard-0001.npy").stat().st_size
     manifest = MirrorManifest(
         rows=ROWS,
@@ -132,7 +132,7 @@ def store(X, tmp_path, monkeypatch):
         dtype="float64",
         rounded=False,
         checksums=ChecksumsEntry.for_generation(1),
-        column_sizes=ArrayEntry(COLUMN_SIZES, digest),
+        column_maxima=ArrayEntry(COLUMN_MAXIMA, digest),
         shards=tuple(
             ShardEntry(f"shard-000{n}.npy", size, shard_checksum(sums), ()) for n in (1, 2, 3)
         ),

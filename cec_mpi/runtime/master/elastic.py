@@ -78,7 +78,7 @@ class ElasticExecutor:
         self._checker: ParityChecker | None = None
         self._term_checker: TermChecker | None = None
         if options.check:
-            self._column_maxima = store.scaling.column_sizes
+            self._column_maxima = store.scaling.column_maxima
             self._checker, self._term_checker = _make_checkers(store, options.seed)
         self._has_warned_of_damage = False
         self._memory = AnswerMemory()
@@ -346,7 +346,7 @@ class ElasticExecutor:
 
 def _make_checkers(store: ServedStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
     """Return the checkers of answers to X W, and of terms of X' V."""
-    manifest, dtype, column_maxima = store.manifest, store.arithmetic, store.scaling.column_sizes
+    manifest, dtype, column_maxima = store.manifest, store.arithmetic, store.scaling.column_maxima
     generator, errors = manifest.code.generator, manifest.shard_errors
     checker = make_checker(generator, dtype, manifest.columns, errors)
     entry_bounds = np.abs(generator).sum(axis=1) + errors

@@ -80,9 +80,9 @@ class Master:
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
         self._may_warn_of_cancellation = code.recovery > 1  # L = 1 needs no decoding
-        exponents, column_sizes = store.scaling.exponents, store.scaling.column_sizes
+        exponents, column_maxima = store.scaling.exponents, store.scaling.column_maxima
         row_exponents = None if exponents is None else exponents.reshape(-1)
-        self.scaler = Scaler(column_sizes, store.arithmetic, row_exponents, manifest.rounded)
+        self.scaler = Scaler(column_maxima, store.arithmetic, row_exponents, manifest.rounded)
         self._threads = store.threads
         self._overflow_note = ""  # describes the last product if its square may overflow
         self._buffers: dict[int, Buffers] = {}

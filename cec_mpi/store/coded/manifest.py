@@ -20,7 +20,7 @@ from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.store.coded.grid import Grid
 from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.format.manifest import (
-    COLUMN_SIZES,
+    COLUMN_MAXIMA,
     ArrayEntry,
     ChecksumsEntry,
     Count,
@@ -129,7 +129,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             code_entry=CodeEntry.from_code(code),
             grid_entry=GridEntry(grid.block_rows, grid.block_columns),
             checksums=ChecksumsEntry.for_generation(1),
-            column_sizes=ArrayEntry(COLUMN_SIZES),
+            column_maxima=ArrayEntry(COLUMN_MAXIMA),
             shard_header=header,
             shards=tuple(
                 ShardEntry(cls.file_of(n), size, "", ()) for n in range(1, code.machines + 1)
@@ -187,7 +187,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         return grid_block.start, grid_block.stop
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """See `Manifest.arrays`: column sizes, and exponents of rows."""
+        """See `Manifest.arrays`: column maxima, and exponents of rows."""
         arrays = super().arrays()
         if self.row_exponents is not None:
             arrays.append((self.row_exponents, (self.recovery, self.rows_per_shard), np.int16))

@@ -26,7 +26,7 @@ from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, shorten
 
-COLUMN_SIZES = "column-sizes.npy"
+COLUMN_MAXIMA = "column-maxima.npy"
 DTYPES = ("float32", "float64")
 _MAX_INT64 = (1 << 63) - 1
 _MAX_INTERVALS = 5  # in a message
@@ -161,7 +161,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         Whether entries of X may have been rounded to this dtype.
     checksums : ChecksumsEntry
         Checksums of all blocks.
-    column_sizes : ArrayEntry
+    column_maxima : ArrayEntry
         Largest absolute value of each encoded column.
     shards : tuple of ShardEntry
         Shards of machines 1..N.
@@ -178,7 +178,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     dtype: Dtype
     rounded: bool
     checksums: ChecksumsEntry
-    column_sizes: ArrayEntry
+    column_maxima: ArrayEntry
     shards: tuple[ShardEntry, ...]
 
     suffix: ClassVar[str] = ".npy"
@@ -188,7 +188,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     def __post_init__(self) -> None:
         check_field("shards", len(self.shards), self.machines)
-        check_field("column_sizes", self.column_sizes.file, COLUMN_SIZES)
+        check_field("column_maxima", self.column_maxima.file, COLUMN_MAXIMA)
         self.check()
         check_field("machines", self.machines, self.code.machines)
         for n, shard in enumerate(self.shards, start=1):
@@ -321,10 +321,10 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
         """Return the arrays next to the shards, with their shapes and dtypes."""
-        return [(self.column_sizes, (self.columns,), np.float64)]
+        return [(self.column_maxima, (self.columns,), np.float64)]
 
-    def convert_sizes(self, stored: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the column sizes from the content of their file."""
+    def convert_maxima(self, stored: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the column maxima from the content of their file."""
         return stored
 
     def merge_rebuilt(

@@ -25,12 +25,12 @@ class Scaling:
     exponents : (L, R) ndarray of int16, or None
         Row k of part l of X is ``2 ** exponents[l, k]`` times the encoded row. `ZERO_ROW` for
         rows of zeros; None if rows were not scaled.
-    column_sizes : (r,) ndarray of float64
+    column_maxima : (r,) ndarray of float64
         Largest absolute value in each column of the scaled matrix.
     """
 
     exponents: NDArray[np.int16] | None
-    column_sizes: NDArray[np.float64]
+    column_maxima: NDArray[np.float64]
 
 
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
@@ -42,14 +42,15 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
         Neither a file nor its copy matches the manifest, and the message names both; or a number
         is out of range.
     """
-    sizes = manifest.convert_sizes(read_array(directory, *manifest.arrays()[0]))
-    if not (np.isfinite(sizes) & (sizes >= 0)).all():
-        raise _damaged_error(directory / manifest.column_sizes.file, "finite numbers of at least 0")
+    maxima = manifest.convert_maxima(read_array(directory, *manifest.arrays()[0]))
+    if not (np.isfinite(maxima) & (maxima >= 0)).all():
+        path = directory / manifest.column_maxima.file
+        raise _damaged_error(path, "finite numbers of at least 0")
     exponents = None
     if manifest.row_exponents is not None:
         exponents = read_array(directory, *manifest.arrays()[1])
         _check_exponents(directory / manifest.row_exponents.file, exponents)
-    return Scaling(exponents, sizes)
+    return Scaling(exponents, maxima)
 
 
 @dataclass(frozen=True)

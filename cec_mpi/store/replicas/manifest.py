@@ -84,7 +84,7 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
     replicas : PartsEntry
         The parts of X and their holders.
     column_exponent : int
-        Common exponent of the column sizes; see `quantise_sizes`.
+        Common exponent of the column maxima; see `quantise_maxima`.
     cells : ArrayEntry
         Numbers of rows and nonzeros before each cell of the parts, and their totals; see `Parts`.
     cell_count : int
@@ -204,15 +204,15 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return self.replicas.rows[part], self.replicas.rows[part + 1]
 
     def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-        """See `Manifest.arrays`: column sizes, and cells."""
+        """See `Manifest.arrays`: column maxima, and cells."""
         return [
-            (self.column_sizes, (self.columns,), np.uint8),
+            (self.column_maxima, (self.columns,), np.uint8),
             (self.cells, (2, self.cell_count + 1), np.int64),
         ]
 
-    def convert_sizes(self, stored: NDArray[Any]) -> NDArray[np.float64]:
-        """See `Manifest.convert_sizes`."""
-        return dequantise_sizes(stored, self.column_exponent)
+    def convert_maxima(self, stored: NDArray[Any]) -> NDArray[np.float64]:
+        """See `Manifest.convert_maxima`."""
+        return dequantise_maxima(stored, self.column_exponent)
 
     def extend(self, seed: int) -> Self:
         """See `Manifest.extend`; the new machine has copies of some parts."""
@@ -260,37 +260,37 @@ class ReplicaManifest(Manifest, frozen=True, kw_only=True, dict=True):
             raise ValueError(f"{self.cell_count} cells, expected {parts} to {self.rows}")
 
 
-def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
-    """Return column sizes (largest absolute values) as powers of two, rounded up.
+def quantise_maxima(maxima: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
+    """Return column maxima (largest absolute values) as powers of two, rounded up.
 
     Parameters
     ----------
-    sizes : (r,) ndarray of float64
+    maxima : (r,) ndarray of float64
         Largest absolute value of each column.
 
     Returns
     -------
     levels : (r,) ndarray of uint8
-        0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 also for smaller sizes.
+        0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 also for smaller ones.
     exponent : int
 
     Examples
     --------
-    >>> levels, exponent = quantise_sizes(np.array([8.0, 3.0, 0.0]))
+    >>> levels, exponent = quantise_maxima(np.array([8.0, 3.0, 0.0]))
     >>> levels.tolist(), exponent
     ([1, 2, 0], 3)
-    >>> dequantise_sizes(levels, exponent).tolist()
+    >>> dequantise_maxima(levels, exponent).tolist()
     [8.0, 4.0, 0.0]
     """
-    mantissas, exponents = np.frexp(sizes)
+    mantissas, exponents = np.frexp(maxima)
     exponents = exponents - (mantissas <= 0.5)
     exponent = int(exponents.max())
-    levels = np.clip(exponent + 1 - exponents, 1, 255) * (sizes > 0)
+    levels = np.clip(exponent + 1 - exponents, 1, 255) * (maxima > 0)
     return levels.astype(np.uint8), exponent
 
 
-def dequantise_sizes(levels: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
-    """Return the column sizes from the result of `quantise_sizes`."""
+def dequantise_maxima(levels: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
+    """Return the column maxima from the result of `quantise_maxima`."""
     with np.errstate(over="ignore"):
-        sizes = np.ldexp(1.0, exponent + 1 - levels.astype(np.int64))
-    return np.minimum(sizes, np.finfo(np.float64).max) * (levels > 0)
+        maxima = np.ldexp(1.0, exponent + 1 - levels.astype(np.int64))
+    return np.minimum(maxima, np.finfo(np.float64).max) * (levels > 0)

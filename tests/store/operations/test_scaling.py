@@ -21,7 +21,12 @@ from cec_mpi.store.manifest_files import manifest_text, read_manifest
 from helpers.stores import InterruptedRunner, encode_blocks, read_files
 
 RNG = np.random.default_rng(0)
-FILES = ("row-exponents.npy", "row-exponents.copy.npy", "column-sizes.npy", "column-sizes.copy.npy")
+FILES = (
+    "row-exponents.npy",
+    "row-exponents.copy.npy",
+    "column-maxima.npy",
+    "column-maxima.copy.npy",
+)
 EXTREMES = {
     "float32": [1e-45, 1e-40, 1.2e-38, 1e-6, 1.0, 1e20, 3e38, 3.4028234e38],
     "float64": [5e-324, 1e-310, 2.3e-308, 1e-6, 1.0, 1e200, 1e308, 1.7976931348623157e308],
@@ -80,7 +85,7 @@ def test_small_rows_are_as_accurate_as_large_ones(tmp_path, dtype, columns):
     # Rows of padding.
     assert (scaling.exponents.reshape(-1)[200:] == ZERO_ROW).all()
     scaled = np.ldexp(X.astype(np.float64), -expected[:, np.newaxis])
-    np.testing.assert_array_equal(scaling.column_sizes, np.abs(scaled).max(axis=0))
+    np.testing.assert_array_equal(scaling.column_maxima, np.abs(scaled).max(axis=0))
     bound = decode(tmp_path / "store", tmp_path / "X.npy")
     error = np.abs(np.load(tmp_path / "X.npy") - X.astype(np.float64))
     assert (error <= bound * 2.0 ** expected[:, np.newaxis]).all()
@@ -126,7 +131,7 @@ def test_rows_are_scaled_only_if_requested_or_without_a_systematic_code(tmp_path
         assert load_scaling(tmp_path / name).exponents is None
         assert not list((tmp_path / name).glob("row-exponents*"))
         np.testing.assert_array_equal(
-            load_scaling(tmp_path / name).column_sizes, np.abs(X).max(axis=0)
+            load_scaling(tmp_path / name).column_maxima, np.abs(X).max(axis=0)
         )
     assert np.array_equal(open_store(tmp_path / "systematic").shard(2), X[100:200])
     with pytest.warns(ScaleWarning, match=r"use scaling rows \(--scaling rows\)"):
@@ -160,7 +165,7 @@ def test_x_is_read_twice_only_if_rows_are_longer_than_a_block(tmp_path, columns,
         ("", 900, 30, 3),  # bands of several blocks
         ("", 210, 1500, 72),  # rows of several blocks
         ("incomplete.exponents", 900, 30, 3),
-        ("incomplete.sizes", 210, 1500, 72),
+        ("incomplete.maxima", 210, 1500, 72),
     ],
 )
 def test_a_resume_does_not_trust_the_journal(tmp_path, damaged, rows, columns, pieces):
@@ -218,13 +223,13 @@ def test_a_damaged_file_is_named_and_restored_from_its_copy(store, name, change)
     condition = verify(store)
     assert (condition.damaged, list(condition.other_problems)) == ([], [name])
     np.testing.assert_array_equal(load_scaling(store).exponents, X.exponents)
-    np.testing.assert_array_equal(load_scaling(store).column_sizes, X.column_sizes)
+    np.testing.assert_array_equal(load_scaling(store).column_maxima, X.column_maxima)
     decode(store, store.parent / "X.npy")
     assert repair(store).restored == [name]
     assert read_files(store) == before
 
 
-@pytest.mark.parametrize("kind", ["row-exponents", "column-sizes"])
+@pytest.mark.parametrize("kind", ["row-exponents", "column-maxima"])
 def test_a_damaged_file_with_a_damaged_copy_is_an_error(store, kind):
     names = [f"{kind}.npy", f"{kind}.copy.npy"]
     (store / names[0]).unlink()
@@ -269,8 +274,8 @@ def test_rows_of_zeros_are_as_accurate_as_other_rows(tmp_path, size):
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        ("column-sizes", np.nan, "expected finite numbers"),
-        ("column-sizes", -1.0, "expected finite numbers"),
+        ("column-maxima", np.nan, "expected finite numbers"),
+        ("column-maxima", -1.0, "expected finite numbers"),
         ("row-exponents", 2000, "expected exponents from -1100 to 1100"),
     ],
 )

@@ -82,8 +82,8 @@ def test_stored_sizes_of_columns_are_bounds_within_a_factor_of_two(scales, tmp_p
     encode(sp.csr_array(np.diag(values)), path, 2, copies=1)
     scaling = read_scaling(path, open_store(path).manifest)
     least = np.ldexp(1.0, max(scales) - 253)
-    assert (scaling.column_sizes >= values).all()
-    assert (scaling.column_sizes / 2 <= np.maximum(values, least)).all()
+    assert (scaling.column_maxima >= values).all()
+    assert (scaling.column_maxima / 2 <= np.maximum(values, least)).all()
 
 
 def test_rows_of_another_machine_are_refused(float64_template):
@@ -128,7 +128,7 @@ def is_undamaged(path):
     return not condition.damaged and not condition.other_problems
 
 
-FILES = ("shard-0001.csr", "shard-0003.csr", "checksums-1.npy", "cells.npy", "column-sizes.npy")
+FILES = ("shard-0001.csr", "shard-0003.csr", "checksums-1.npy", "cells.npy", "column-maxima.npy")
 
 
 @pytest.mark.parametrize("name", FILES)
