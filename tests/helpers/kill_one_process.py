@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.runtime.processes.launcher import detect_continuity, detect_launcher, job_id
+from cec_mpi.runtime.processes.launcher import detect_launcher, detect_loss_policy, job_id
 
 PROCESSES = 3
 
@@ -39,7 +39,7 @@ def main(directory: Path, seconds: float) -> None:
     assert launcher is not None
     assert "mpi4py" not in sys.modules
     file = directory / f"{launcher.rank}.json"
-    detected = {"pid": os.getpid(), "job": job_id(), **asdict(detect_continuity())}
+    detected = {"pid": os.getpid(), "job": job_id(), **asdict(detect_loss_policy())}
     file.with_suffix(".new").write_text(json.dumps(detected))
     file.with_suffix(".new").rename(file)
     while len(list(directory.glob("*.json"))) < PROCESSES:

@@ -90,8 +90,8 @@ def format_report(facts: Facts) -> str:
     """Return the report as text: facts, a table of nodes, and findings."""
     launcher = facts.launcher.name if facts.launcher else "none (one process)"
     pairs = [*facts.versions[0].items(), ("launcher", launcher), ("mpirun", facts.mpirun)]
-    if facts.continuity is not None:
-        pairs.append(("losses", str(facts.continuity)))
+    if facts.loss_policy is not None:
+        pairs.append(("losses", str(facts.loss_policy)))
     if facts.srun is not None:
         pairs.append(("srun --mpi", ", ".join(facts.srun)))
     pairs += [("device", str(device)) for device in facts.devices[0]]
@@ -145,7 +145,7 @@ def as_dict(facts: Facts) -> dict[str, Any]:
     return {
         "versions": facts.versions[0],
         "launcher": facts.launcher.name if facts.launcher else None,
-        "continuity": asdict(facts.continuity) if facts.continuity else None,
+        "loss_policy": asdict(facts.loss_policy) if facts.loss_policy else None,
         "mpirun": facts.mpirun,
         "srun": facts.srun,
         "srun_problem": facts.srun_problem,

@@ -15,8 +15,8 @@ from cec_mpi.cli.doctor.diagnosis import as_dict, format_report, list_findings
 from cec_mpi.cli.doctor.facts import DeviceFact, Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import (
     capture_output,
-    detect_continuity,
     detect_launcher,
+    detect_loss_policy,
     find_srun_problem,
     list_srun_types,
 )
@@ -78,7 +78,7 @@ def examine(comm: MPI.Intracomm, store: str | None, as_json: bool, threads: int 
             _compare_with_master(store or "", check) for checks in shard_checks for check in checks
         ],
         srun_problem=find_srun_problem(mpi_library().srun_type),
-        continuity=detect_continuity(),
+        loss_policy=detect_loss_policy(),
         devices=devices,
     )
     print_result(json.dumps(as_dict(facts), indent=2) if as_json else format_report(facts))

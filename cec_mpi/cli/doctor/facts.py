@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cec_mpi.runtime.processes.launcher import Continuity, Launcher
+from cec_mpi.runtime.processes.launcher import Launcher, LossPolicy
 from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.start import Library
 from cec_mpi.store.format.manifest import Manifest
@@ -83,7 +83,7 @@ class Facts:
     shard_checks : list of ShardCheck
     srun_problem : str
         Reason why Slurm cannot load the plugin that the library needs, although srun lists it.
-    continuity : Continuity or None
+    loss_policy : LossPolicy or None
         Whether the launcher keeps the job running when a process is killed.
     devices : list of list of DeviceFact
         Devices of each rank in addition to the CPU.
@@ -100,7 +100,7 @@ class Facts:
     manifest: Manifest | None = None
     shard_checks: list[ShardCheck] = field(default_factory=list)
     srun_problem: str = ""
-    continuity: Continuity | None = None
+    loss_policy: LossPolicy | None = None
     devices: list[list[DeviceFact]] = field(default_factory=list)
 
     @property

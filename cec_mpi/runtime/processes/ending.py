@@ -61,11 +61,11 @@ from cec_mpi.runtime.processes.launcher import (
     MPICH,
     OPEN_MPI,
     Launcher,
-    continuity,
     detect_launcher,
     detect_rank,
     job_id,
     launcher_of_ranks,
+    loss_policy,
 )
 from cec_mpi.runtime.times import (
     ABORT_SECONDS,
@@ -261,7 +261,7 @@ def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
     launcher, module = detect_launcher(), sys.modules.get("mpi4py.MPI")
     # With --with-ft ulfm other ranks survive MPI_Abort and hang in MPI.
     ranks_survive_abort = (
-        launcher and launcher.implementation == OPEN_MPI and continuity(launcher).continues
+        launcher and launcher.implementation == OPEN_MPI and loss_policy(launcher).others_continue
     )
     if by_mpi and not ranks_survive_abort and is_mpi_running():
         # With a duplicated communicator Intel MPI's launcher returned 255 in 19 of 20 jobs.
@@ -269,7 +269,7 @@ def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
         module.COMM_WORLD.Abort(code)
     elif launcher is not None:
         _abort_by_launcher(launcher, code)
-        if continuity(launcher).continues:
+        if loss_policy(launcher).others_continue:
             kill_ranks(set(range(launcher.size)) - {launcher.rank})
         os._exit(code)
     time.sleep(ABORT_SECONDS)  # MPICH's Abort returns after it has notified the launcher

@@ -134,33 +134,33 @@ def _display_name(implementation: str, environ: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Continuity:
+class LossPolicy:
     """Whether other processes continue when a process is killed.
 
     Attributes
     ----------
-    continues : bool or None
+    others_continue : bool or None
         Whether they continue; None if unknown.
     remedy : str
         How to make them continue; empty if they do.
     """
 
-    continues: bool | None
+    others_continue: bool | None
     remedy: str = ""
 
     def __str__(self) -> str:
-        if self.continues:
+        if self.others_continue:
             return "if a process is killed, the others continue"
-        if self.continues is None:
+        if self.others_continue is None:
             return f"the others may not continue if a process is killed: {self.remedy}"
         return f"if a process is killed, the launcher ends all processes: {self.remedy}"
 
 
-def continuity(
+def loss_policy(
     launcher: Launcher | None,
     environ: Mapping[str, str] = os.environ,
     settings: Mapping[str, str] | None = None,
-) -> Continuity:
+) -> LossPolicy:
     """Return whether other processes continue when a process is killed, as far as is known.
 
     Options on the command line of srun, and ``mpirun --continuous`` of Open MPI, are not visible.
@@ -175,50 +175,50 @@ def continuity(
         Settings of Slurm (`read_slurm_settings`), only for srun.
     """
     if launcher is None or launcher.implementation == INTEL:
-        return Continuity(True)
+        return LossPolicy(True)
     if launcher.implementation == OPEN_MPI:
-        return _open_mpi_continuity(environ)
+        return _open_mpi_loss_policy(environ)
     if launcher.implementation == SLURM:
-        return _srun_continuity(environ, settings or {})
+        return _srun_loss_policy(environ, settings or {})
     if launcher.implementation == MPICH:
         remedy = f"MPICH's mpiexec has no option for this: use srun, or {_USE_NO_LAUNCHER}"
-        return Continuity(False, remedy)
-    return Continuity(None, f"see the manual of the launcher, or {_USE_NO_LAUNCHER}")
+        return LossPolicy(False, remedy)
+    return LossPolicy(None, f"see the manual of the launcher, or {_USE_NO_LAUNCHER}")
 
 
-def detect_continuity() -> Continuity | None:
-    """Return the continuity of the launcher of this process; None without a launcher.
+def detect_loss_policy() -> LossPolicy | None:
+    """Return the policy of the launcher of this process; None without a launcher.
 
     Under srun this queries the settings of Slurm, so call it only where the result is printed.
     """
     launcher = detect_launcher()
     if launcher is None:
         return None
-    return continuity(launcher, os.environ, read_slurm_settings() if launcher.is_srun else None)
+    return loss_policy(launcher, os.environ, read_slurm_settings() if launcher.is_srun else None)
 
 
-def _open_mpi_continuity(environ: Mapping[str, str]) -> Continuity:
-    """Return the continuity under mpirun with ``--with-ft ulfm`` or ``--enable-recovery``."""
+def _open_mpi_loss_policy(environ: Mapping[str, str]) -> LossPolicy:
+    """Return the policy under mpirun with ``--with-ft ulfm`` or ``--enable-recovery``."""
     is_version_5 = "PRTE_LAUNCHED" in environ
     variable = "OMPI_MCA_mpi_ft_enable" if is_version_5 else "OMPI_MCA_orte_enable_recovery"
     if environ.get(variable) == "1":
-        return Continuity(True)
+        return LossPolicy(True)
     option = "--with-ft ulfm" if is_version_5 else "--enable-recovery"
-    return Continuity(
+    return LossPolicy(
         None, f"start with mpirun {option} (mpirun --continuous also works, but is not detected)"
     )
 
 
-def _srun_continuity(environ: Mapping[str, str], settings: Mapping[str, str]) -> Continuity:
-    """Return the continuity under srun, whose variables override the settings of Slurm."""
+def _srun_loss_policy(environ: Mapping[str, str], settings: Mapping[str, str]) -> LossPolicy:
+    """Return the policy under srun, whose variables override the settings of Slurm."""
     kill = environ.get("SLURM_KILL_BAD_EXIT", settings.get("KillOnBadExit"))
     wait = environ.get("SLURM_WAIT") or settings.get("WaitTime")
     kill = "1" if kill == "" else kill  # an empty variable means 1
     values = [_leading_number(kill), _leading_number(wait)]
     if values == [0, 0]:
-        return Continuity(True)
-    continues = False if any(values) else None
-    return Continuity(continues, "export SLURM_KILL_BAD_EXIT=0 SLURM_WAIT=0 before srun")
+        return LossPolicy(True)
+    others_continue = False if any(values) else None
+    return LossPolicy(others_continue, "export SLURM_KILL_BAD_EXIT=0 SLURM_WAIT=0 before srun")
 
 
 def _leading_number(text: str | None) -> int | None:

@@ -21,10 +21,10 @@ from cec_mpi.runtime.processes.ending import (
     this_process,
 )
 from cec_mpi.runtime.processes.launcher import (
-    continuity,
-    detect_continuity,
+    detect_loss_policy,
     job_id,
     launcher_of_ranks,
+    loss_policy,
 )
 from cec_mpi.runtime.processes.resources import ProcessInfo, detect_process
 from cec_mpi.runtime.processes.start import start_limit_seconds
@@ -123,9 +123,9 @@ def elastic_session(
     with ExitStack() as machine_stack:
         try:
             hub = _open_hub(options, file)
-            launcher_continuity = None if launcher is None else detect_continuity()
-            if launcher_continuity is not None and not launcher_continuity.continues:
-                warn(launcher_continuity)
+            launcher_policy = None if launcher is None else detect_loss_policy()
+            if launcher_policy is not None and not launcher_policy.others_continue:
+                warn(launcher_policy)
             local_machines = machine_stack.enter_context(
                 _start_local_machines(options, file, start_seconds, 1 + ranks)
             )
@@ -175,7 +175,7 @@ def notify_late_ranks(
         return
     with end_note(file, job_id()):
         yield
-    if error is None or continuity(launcher).continues:  # else the launcher ends all ranks
+    if error is None or loss_policy(launcher).others_continue:  # else the launcher ends all ranks
         kill_ranks(late)
 
 

@@ -11,7 +11,7 @@ import pytest
 import cec_mpi
 from cec_mpi.cli.doctor.diagnosis import as_dict, format_report, list_findings
 from cec_mpi.cli.doctor.facts import Facts, ShardCheck
-from cec_mpi.runtime.processes.launcher import Continuity, Launcher
+from cec_mpi.runtime.processes.launcher import Launcher, LossPolicy
 from cec_mpi.runtime.processes.resources import ProcessInfo
 from cec_mpi.runtime.processes.start import Library
 from cec_mpi.store import open_store
@@ -144,11 +144,11 @@ def test_a_finding_explains_what_to_do(facts, severity, text):
     [
         ({"srun": ("none", "pmix")}, "srun --mpi  none, pmix"),
         (
-            {"continuity": Continuity(True)},
+            {"loss_policy": LossPolicy(True)},
             "losses    if a process is killed, the others continue",
         ),
         (
-            {"continuity": Continuity(False, "use srun")},
+            {"loss_policy": LossPolicy(False, "use srun")},
             "losses    if a process is killed, the launcher ends all processes: use srun",
         ),
     ],
@@ -158,7 +158,7 @@ def test_a_fact_is_a_line(fact, line):
     assert line in format_report(facts).splitlines()
     ((name, value),) = fact.items()
     found = json.loads(json.dumps(as_dict(facts)))[name]
-    assert found == (vars(value) if name == "continuity" else list(value))
+    assert found == (vars(value) if name == "loss_policy" else list(value))
 
 
 def test_facts_can_be_written_as_json(manifest):

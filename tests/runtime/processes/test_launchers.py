@@ -9,9 +9,9 @@ import pytest
 
 from cec_mpi.runtime.processes.launcher import (
     Launcher,
-    continuity,
     detect_launcher,
     job_id,
+    loss_policy,
     parse_slurm_settings,
     parse_srun_problem,
     parse_srun_types,
@@ -113,7 +113,7 @@ def test_the_identifier_of_a_job_is_that_of_its_launcher(environ, job):
     assert job_id(environ) == job
 
 
-# --- continuity ---------------------------------------------------------------------------
+# --- loss policy ---------------------------------------------------------------------------
 
 DEFAULTS = {"KillOnBadExit": "0", "WaitTime": "0 sec"}
 KILL, WAIT = "SLURM_KILL_BAD_EXIT", "SLURM_WAIT"
@@ -122,7 +122,7 @@ RECOVERY = "mpirun --enable-recovery"
 
 
 @pytest.mark.parametrize(
-    ("environ", "settings", "continues", "remedy"),
+    ("environ", "settings", "others_continue", "remedy"),
     [
         ({}, None, True, ""),
         (OPEN_MPI_5, None, None, "mpirun --with-ft ulfm"),
@@ -143,9 +143,11 @@ RECOVERY = "mpirun --enable-recovery"
         ({**STEP, KILL: "0", WAIT: "0"}, {"KillOnBadExit": "1", "WaitTime": "30 sec"}, True, ""),
     ],
 )
-def test_continuity_depends_on_the_launcher_and_its_settings(environ, settings, continues, remedy):
-    result = continuity(detect_launcher(environ), environ, settings)
-    assert result.continues is continues
+def test_the_loss_policy_depends_on_the_launcher_and_its_settings(
+    environ, settings, others_continue, remedy
+):
+    result = loss_policy(detect_launcher(environ), environ, settings)
+    assert result.others_continue is others_continue
     assert remedy in result.remedy
     assert bool(result.remedy) == bool(remedy)
     sentences = {
@@ -153,7 +155,7 @@ def test_continuity_depends_on_the_launcher_and_its_settings(environ, settings, 
         False: "if a process is killed, the launcher ends all processes: ",
         None: "the others may not continue if a process is killed: ",
     }
-    assert str(result).startswith(sentences[continues])
+    assert str(result).startswith(sentences[others_continue])
 
 
 # --- libraries ----------------------------------------------------------------------------

@@ -30,6 +30,6 @@ def test_the_reaction_of_srun_is_predicted(
     detected, survivors = read_results(tmp_path)
     assert survivors == (PROCESSES - 1 if continues else 0)
     assert done.returncode in (137, 143)  # of the killed process, or of those that srun ended
-    assert [detection["continues"] for detection in detected] == [expected] * PROCESSES
+    assert [detection["others_continue"] for detection in detected] == [expected] * PROCESSES
     (job,) = {detection["job"] for detection in detected}
     assert job.endswith(".0")

@@ -28,7 +28,7 @@ def test_the_reaction_of_a_launcher_is_predicted_and_job_names_differ(kill_one):
     assert survivors == (PROCESSES - 1 if continues else 0)
     assert code
     expected = {"Intel": True, "Open ": None, "MPICH": False}[library()[:5]]
-    assert [detection["continues"] for detection in detected] == [expected] * PROCESSES
+    assert [detection["others_continue"] for detection in detected] == [expected] * PROCESSES
     assert all(bool(detection["remedy"]) == (not continues) for detection in detected)
 
     (other_job,) = {detection["job"] for detection in kill_one(seconds=0, name="two")[1]}
@@ -46,4 +46,4 @@ def test_the_reaction_of_a_launcher_is_predicted_and_job_names_differ(kill_one):
 def test_options_of_open_mpi_let_other_ranks_continue(kill_one, options, expected):
     code, detected, survivors = kill_one(*options)
     assert (code, survivors) == (0, PROCESSES - 1)
-    assert [detection["continues"] for detection in detected] == [expected] * PROCESSES
+    assert [detection["others_continue"] for detection in detected] == [expected] * PROCESSES
