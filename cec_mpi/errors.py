@@ -7,7 +7,7 @@
     ├── ShortageError           exit code 2   too few file descriptors, or too little memory
     ├── StoreError              exit code 2   not a store, or a store of an unknown version
     │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
-    ├── MachineError            exit code 3   a machine failed and the run could not continue
+    ├── MachineError            exit code 3   a machine failed, or a product is not finite
     │   └── DismissedError      exit code 7   the run has excluded this machine
     ├── ResultsError            exit code 3   results or records cannot be written
     ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
@@ -16,7 +16,7 @@
 
     UserWarning
     ├── ScaleWarning            scales differ so much that results are inaccurate or solvers slow
-    ├── SlowWarning             a run is correct, but slower than necessary
+    ├── SlowWarning             a run is slower than necessary, or measured speeds are unreliable
     └── ToleranceWarning        a tolerance is smaller than the errors of products with X
 
 Each message states what was checked, what was found and what was expected. The command line prints
@@ -74,7 +74,7 @@ class DamagedStoreError(StoreError):
 
 
 class MachineError(CecError):
-    """A machine failed and the run could not continue."""
+    """A machine failed and the run could not continue, or a product is too large for float64."""
 
     exit_code = 3
 

@@ -274,9 +274,9 @@ class SpeedEstimator:
        differences keep their signs (drift), and shrinks while signs change (noise).
     4. A difference above 4.5 standard deviations and 2 % is an outlier, and waits for the next
        measurement of the machine. If that is nearer to the outlier than to the average, the speed
-       has changed; the faster of the two measurements replaces the average, because disturbances
-       only slow down. Until then plans use the outlier, unless it is a change by a factor of 8 or
-       more, or fewer than a fifth of recent outliers were changes.
+       has changed; the faster of the two measurements replaces the average, because a
+       disturbance only makes a measurement slower. Until then plans use the outlier, unless it is
+       a change by a factor of 8 or more, or fewer than a fifth of recent outliers were changes.
     5. Differences of one sign are summed, each reduced by 0.7 standard deviations. If the sum
        exceeds 4 standard deviations, the speed has changed to the mean since the sum was 0 (the
        cumulative sums of Page, Continuous inspection schemes, 1954).

@@ -16,7 +16,7 @@ from cec_mpi.text import format_count, format_duration, join_names, plural
 _MAX_LONGEST = 10  # steps in the table of the longest steps
 _PARTS = {
     "compute": ("Computing", "the slowest machine of each step"),
-    "load": ("Reading shards", "delay of steps"),
+    "load": ("Reading shards", "only the time by which it delays steps"),
     "communication": ("Communication", "announcing, sharing, collecting and decoding"),
     "stall": ("Stalls", "lost, unresponsive, wrong and late machines"),
     "waiting": ("Waiting for machines", ""),
@@ -95,7 +95,9 @@ def _waiting_note(run: Run) -> str:
             f"{n} ({reason})" for n, reason in wait.absence_reasons.items() if reason in DEPARTURES
         ]
         text += f", which needed {plural(wait.missing, 'more machine')}"
-        text += f"; without machine {join_names(lost, 5)}" if lost else ""
+        if lost:
+            noun = "machine" if len(lost) == 1 else "machines"
+            text += f"; missing: {noun} {join_names(lost, 5)}"
     return text
 
 

@@ -13,13 +13,13 @@ MPI_INIT_SLEEP = 0.2  # of each rank after MPI_Init: twice the shortest sleep th
 SRUN_TIMEOUT = 5.0  # of a query of srun, which retries while no controller answers
 CONNECT_SECONDS = 2.0  # for a machine to connect to one address of the master
 HANDSHAKE_SECONDS = 3.0  # for the key exchange of a machine and the master
-RECONNECT_INTERVAL = 0.5  # between attempts to connect, and first backoff after a disconnect
+RECONNECT_INTERVAL = 0.5  # between attempts to connect, and shortest backoff that is not 0
 MAX_RECONNECT_SECONDS = 4.0  # limit of the backoff of a machine that is disconnected repeatedly
 MAX_BACKOFF_SECONDS = 60.0  # limit of the backoff that the master imposes on such a process
-BACKOFF_RESET_SECONDS = 60.0  # without a disconnect, after which the backoff starts again
+BACKOFF_RESET_SECONDS = 60.0  # without a disconnect, after which the backoff is 0 again
 SETTLE_SECONDS = 10.0  # to wait for further machines once a step is possible
 OPEN_SECONDS = 3600.0  # to open a shard, which may be copied first
-SLOW_OPEN_SECONDS = 20.0  # without progress, after which another host may open the machine
+SLOW_OPEN_SECONDS = 20.0  # without progress, after which another host may take the machine
 PROGRESS_INTERVAL = 1.0  # between progress messages of a host that copies its shard
 
 # Preemption notices, which precede the preemption by 30 s (Google Cloud, Azure) or 120 s (AWS).

@@ -141,7 +141,7 @@ class SimulateOptions:
     price: float | None = option(
         None,
         "--price P",
-        "price of a machine per hour, for the cost of the run",
+        "price of a machine (with --memory, of a computer) per hour, for the cost of the run",
         values.amount,
     )
     lost: tuple[tuple[float, int], ...] = option(

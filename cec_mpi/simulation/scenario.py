@@ -236,7 +236,7 @@ class Outcome:
     steps : int
         Number of completed steps.
     seconds : float
-        Seconds from the start of the first step to the end of the last, including waiting.
+        Seconds from the start of the first step to the end of the run, including waiting.
     waiting_seconds : float
         Seconds of waiting for machines.
     excess_seconds : float

@@ -65,8 +65,8 @@ def lstsq(
         Iterations stop without convergence if the estimated condition number of A is larger.
     iterations : int
         Maximum number of iterations, with one product with X and one with X' each; a resumed run
-        makes at least one. Two more products measure the magnitudes of X, its rows and its columns,
-        one starts the solver, and two check the result.
+        performs at least one. Two more products measure the magnitudes of X, its rows and its
+        columns, one starts the solver, and two check the result.
     solver : {"lsmr", "lsqr"}
         SciPy's solver.
     checkpoint : Checkpoint

@@ -50,8 +50,8 @@ def pagerank(
         Iterations stop when the 1-norm of the change of the scores is below `tol`. Then the scores
         are within ``tol * d / (1 - d)`` of the limit.
     iterations : int
-        Maximum number of iterations, with one product each; a resumed run makes at least one. One
-        more product sums the links. If sums differ extremely, iterations need more, see Notes.
+        Maximum number of iterations, with one product each; a resumed run performs at least one.
+        One more product sums the links. If sums differ extremely, iterations need more, see Notes.
     personalization : (n,) array_like or path of an .npy file, optional
         Nonnegative weights of nodes as targets of a jump, not all 0. By default all are equal.
     links : {"rows", "columns"}
@@ -59,7 +59,7 @@ def pagerank(
         are products with X' for "rows", and with X for "columns".
     checkpoint : Checkpoint
         Saves ``scores``, (n,), ``degrees``, (n,), ``product_error`` and ``iterations``. A later run
-        makes the same iterations as an uninterrupted one.
+        performs the same iterations as an uninterrupted one.
 
     Returns
     -------

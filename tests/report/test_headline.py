@@ -126,7 +126,7 @@ def test_stalls_are_charged_to_the_machines_that_cause_them(make_run):
         ]
     )
     totals = Run(str(run)).time_totals
-    events = "1 lost, 2 joined, 1 unresponsive, 2 late answers, 1 wrong answer"
+    events = "1 lost, 2 joined, 1 unresponsive, 2 missed deadlines, 1 wrong answer"
     assert facts(run)["Events"] == events
     assert totals.stall_delays == pytest.approx([0.2, 0, 0, 1.81 + 0.2], abs=1e-9)
     assert totals.stall_seconds == pytest.approx([0, 0, 1.81, 0.4, 0, 0], abs=1e-9)
@@ -153,7 +153,7 @@ def test_waiting_for_machines_is_reported(make_run):
     ]
     assert note == (
         "too few were available for 1 step; longest 17.8 s for step 1, which needed 1 more "
-        "machine; without machine 4 (lost)"
+        "machine; missing: machine 4 (lost)"
     )
 
 

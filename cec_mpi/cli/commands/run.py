@@ -69,8 +69,8 @@ def add_join(parser: Parser) -> None:
     parser.description = (
         "Join an elastic run as one or more machines. The process ends when the run "
         "ends (exit code 0), on SIGTERM or SIGUSR1 (6), when the run cannot be "
-        "reached or this process cannot compute (3), or when its answers were wrong (7). MPI is "
-        "not needed: srun -n K or mpiexec -n K starts K processes."
+        "reached or this process cannot compute (3), or when its answers were wrong (7). It "
+        "does not use MPI, but srun -n K or mpiexec -n K can start K of them."
     )
     parser.add_argument(
         "file",

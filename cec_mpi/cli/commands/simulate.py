@@ -119,7 +119,7 @@ def _remedy(scenario: Scenario, outcome: Outcome) -> str:
 
 
 def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> list[str]:
-    columns = ["steps", "time", "a step", "waiting", "over", "read", "machine hours"]
+    columns = ["steps", "time", "time/step", "waiting", "over", "read", "machine hours"]
     columns += ["cost"] if price is not None else []
     rows = []
     for name, outcome in outcomes.items():
@@ -141,7 +141,11 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
         events = ", ".join(f"{count} {kind}" for kind, count in outcome.events.items())
         rows.append([*cells, events])
     lines = format_table(["scheme", *columns, "events"], rows, columns)
-    return [*lines, "", "time: including waiting; over: excess over the optimum, without waiting"]
+    return [
+        *lines,
+        "",
+        "time includes waiting; time/step and over (the excess over the optimum) do not",
+    ]
 
 
 def _rates_note(scenario: Scenario) -> str:

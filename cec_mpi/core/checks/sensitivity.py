@@ -43,7 +43,7 @@ class Sensitivity:
 def measure_sensitivity(
     checker: ParityChecker, machines: int, worst_conditioned: Sequence[int] = ()
 ) -> Sensitivity:
-    """Measure the smallest error that any L + 1 machines detect.
+    """Measure the smallest error that every set of L + 1 machines detects.
 
     Parameters
     ----------

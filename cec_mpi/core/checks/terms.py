@@ -126,7 +126,7 @@ class TermChecker:
         return not bool((differences <= tolerances).all())
 
     def tolerances(self, machine: int, rows: int, norms: Floats) -> Floats:
-        """Return bounds on the difference between both sides that rounding can cause.
+        """Return bounds on the difference between the two sides that rounding can cause.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ _MAX_UNREFINED_CONDITION = 1e4  # inverses with larger condition numbers are ref
 _EPS = float(np.finfo(np.float64).eps)
 _MANTISSA_BITS = 53
 _SLICES = 3  # number of slices of a matrix, see `_split`
-_MAX_INITIAL_RESIDUAL = 0.25  # norm; above it the iteration may diverge
+_MAX_INITIAL_RESIDUAL = 0.25  # norm; the iteration converges below 1, but for rounding
 
 
 class Decoder:

@@ -161,7 +161,10 @@ class RowLedger:
             self._assign(machine, start, stop)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Stop waiting for a machine; answers that it has sent, or sends later, still count."""
+        """Stop waiting for a machine; answers that it has sent, or sends later, still count.
+
+        `may_answer` is used only for X' V.
+        """
         self._assigned.pop(machine, None)
         for segment in self._segments:
             if machine in segment.expected:

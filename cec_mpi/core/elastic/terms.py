@@ -53,7 +53,7 @@ class Term:
 
     @property
     def is_needed(self) -> bool:
-        """Whether neither the term nor the one that it replaces is resolved."""
+        """Whether neither the term nor any term that it replaces, also indirectly, is resolved."""
         return not self.is_resolved and (self.replaces is None or self.replaces.is_needed)
 
     def answered_terms(self) -> Iterator[Term]:

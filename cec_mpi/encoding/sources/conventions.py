@@ -232,7 +232,8 @@ def make_decoder(
     if invalid:
         raise InputError(
             f"{name} cannot be decoded, because CF does not define these attributes or their "
-            f"values, {truncate(invalid, _MAX_LISTED)}: expected --raw-values, or decoded values"
+            f"values, {truncate(invalid, _MAX_LISTED)}: use --raw-values, or decode the values and "
+            "encode the result"
         )
     values: dict[str, Any] = {_CF_NAMES[attribute.key]: attribute.value for attribute in attributes}
     stored_dtype = dtype

@@ -32,7 +32,7 @@ _MATLAB_GROUPS = ("#refs#", "#subsystem#")  # internal groups for cells and obje
 _OTHER_MAGICS = {
     b"CDF": "a classic NetCDF file, which nccopy -k nc4 converts to NetCDF-4",
     b"\x0e\x03\x13\x01": "an HDF4 file, which h4toh5 converts to HDF5",
-    b"MATLAB 5.0": "a MATLAB file before version 7.3: use save(..., '-v7.3')",
+    b"MATLAB 5.0": "a MATLAB file older than version 7.3 (save it with -v7.3)",
 }
 
 

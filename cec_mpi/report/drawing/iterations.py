@@ -32,7 +32,7 @@ def iterations_table(
     >>> print(*iterations_table((1, 2, 3), plan["iterations"]), sep="\n")
     f  alpha  P_f  alpha is                                m[1]  m[2]  m[3]  L'
     1  2      1 3  m[1] = 2, no more than L'/2 - m[2] = 2     2     2     4   8
-    2  2      2 3  m[2] = 2, of the last 2 machines           0     2     2   4
+    2  2      2 3  m[2] = 2, with only 2 machines left        0     2     2   4
                    all rows assigned                          0     0     0   0
     """
     head = ["f", "alpha", "P_f", "alpha is"]
@@ -88,9 +88,9 @@ def _describe_bounds(iteration: Mapping[str, Any]) -> str:
     load = f"m[{iteration['smallest']}] = {iteration['load']}"
     if iteration["next_largest"] is None:
         return (
-            f"{load}, of the last {machines_per_row} machines"
+            f"{load}, with only {machines_per_row} machines left"
             if machines_per_row > 1
-            else f"{load}, of the last machine"
+            else f"{load}, with only 1 machine left"
         )
     share = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
     margin = f"{share} - m[{iteration['next_largest']}] = {iteration['margin']}"

@@ -43,11 +43,10 @@ def describe_wait(waiting: Waiting, seconds: float) -> str:
     Examples
     --------
     >>> describe_wait(Waiting(time="", missing=1, available=(1, 2)), 12.3)
-    'waiting for 1 more machine, 0:12: 2 of 3 available'
+    'waiting for 1 more machine, 0:12: 2 available'
     """
-    available = len(waiting.available)
     text = f"waiting for {plural(waiting.missing, 'more machine')}, {format_clock(seconds)}"
-    return f"{text}: {available} of {available + waiting.missing} available"
+    return f"{text}: {len(waiting.available)} available"
 
 
 def describe_host(rank: int, name: str, machines: int, device: str = "") -> str:

@@ -21,7 +21,7 @@ from cec_mpi.report.live.progress import (
 )
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.watched_run import WatchedRun
-from cec_mpi.text import format_duration, printable
+from cec_mpi.text import format_duration, plural, printable
 
 # Minimum widths of terminals for these columns.
 _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_PIDS, _WIDTH_WITH_EVENTS = 48, 64, 74, 100
@@ -121,7 +121,7 @@ def _machine_table(
         table.add_row(*cells)
     yield table
     if omitted:
-        yield Text(f"and {omitted} more, which took less time", "dim")
+        yield Text(f"and {plural(omitted, 'more machine')}", "dim")
 
 
 def _make_truncatable(text: str) -> Text:

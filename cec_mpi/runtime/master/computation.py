@@ -56,8 +56,8 @@ class Computation(Protocol):
         Returns
         -------
         bool or NonfiniteAnswer
-            True if the answer is accepted, False if it fails its check, or its entry that is not
-            finite.
+            True if the answer is accepted, False if it fails its check; a `NonfiniteAnswer` if an
+            entry is not finite.
         """
 
     def execute(self, instruction: Compare | IdentifyFaults | Decode) -> CheckOutcome | None:

@@ -118,7 +118,9 @@ class Master:
         return self._multiply(False, "w", as_column("w", w, self.shape[1]))[:, 0]
 
     def rmatvec(self, v: ArrayLike) -> Floats:
-        """Compute X' v in one step, with the assignment, loads and time of X w.
+        """Compute X' v in one step, with rows assigned as for X w.
+
+        There are no extra machines for stragglers or checks.
 
         Parameters
         ----------
@@ -330,9 +332,9 @@ class Master:
             for maximum, exponent in zip(maxima, exponents, strict=True)
         ):
             self._warnings.add(
-                "X w is inexact: some entries of w are too small relative to others for "
-                f"{self.arithmetic}, and multiply columns of X that are larger by as much; divide "
-                "these columns of X by powers of two, and multiply the entries of w by them",
+                f"X w is inexact: some entries of w underflow in {self.arithmetic}, but multiply "
+                "very large columns of X; divide each of these columns by a power of two, and "
+                "multiply its entry of w by the same power",
                 ScaleWarning,
             )
 

@@ -297,7 +297,7 @@ class Schedule:
     ) -> str:
         numbers = ", ".join(map(str, available)) or "none"
         unreachable = ", ".join(map(str, sorted(self._unreachable)))
-        unavailable = f"; unavailable: {unreachable}" if unreachable else ""
+        absent = f"; lost or not joined: {unreachable}" if unreachable else ""
         max_available = self._availability.max_available(tick)
         can_wait = placement.max_tolerated_losses(recovery, max_available) >= extra_answers
         hint = ""
@@ -306,5 +306,5 @@ class Schedule:
         needed = placement.describe_need(recovery + extra_answers, available)
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} "
-            f"({numbers}): {needed}{unavailable}{hint}"
+            f"({numbers}): {needed}{absent}{hint}"
         )

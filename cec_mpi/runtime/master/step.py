@@ -68,7 +68,7 @@ class Step:
     absent_since : dict
         For each reason for absence, the absent machines with the first step of their absence.
     unanswered : list of int
-        Machines whose answers were not used.
+        See `StepRecord`.
     delays : dict of int to float
         See `StepRecord`.
     seconds : dict

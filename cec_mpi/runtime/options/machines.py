@@ -17,8 +17,8 @@ class MachineOptions:
     verify : {"first-read", "never"}
     precision : {"double", "shard"}
     cache : str
-        Directory for a copy of the shard on the machine's computer; ``{host}`` stands for the name
-        of the computer. If empty, the machine reads the store itself.
+        Directory for a copy of the shard on the machine's computer; ``{host}`` stands for the host
+        name. If empty, the machine reads the store itself.
     cache_limit : int or None
         Maximum size of all copies in this directory, in bytes.
     measures_speed : bool

@@ -39,7 +39,7 @@ _OK, _UNAUTHORIZED, _NOT_FOUND = 200, 401, 404
 _JSON_ERRORS = ValueError, TypeError, KeyError, AttributeError, RecursionError
 
 
-class _NoAnswerError(Exception):
+class _ServiceError(Exception):
     """The service did not answer, or its answer is not as documented."""
 
 
@@ -56,11 +56,11 @@ def _request(
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read(_MAX_ANSWER_BYTES).decode().strip()
     except (OSError, HTTPException, ValueError) as error:
-        raise _NoAnswerError(str(error) or type(error).__name__) from None
+        raise _ServiceError(str(error) or type(error).__name__) from None
 
 
-def _unexpected_answer(path: str, status: int, text: str) -> _NoAnswerError:
-    return _NoAnswerError(f"{path.partition('?')[0]} has status {status}: {shorten(text)}")
+def _unexpected_answer(path: str, status: int, text: str) -> _ServiceError:
+    return _ServiceError(f"{path.partition('?')[0]} has status {status}: {shorten(text)}")
 
 
 def _fetch(path: str, headers: Mapping[str, str], seconds: float = METADATA_SECONDS) -> str:
@@ -116,7 +116,7 @@ def _azure_notices() -> Iterator[str]:
     headers = {"Metadata": "true"}
     name = _fetch("/metadata/instance/compute/name?api-version=2021-02-01&format=text", headers)
     if not name:
-        raise _NoAnswerError("the instance has no name")
+        raise _ServiceError("the instance has no name")
     yield ""
     path = "/metadata/scheduledevents?api-version=2020-07-01"
     while True:
@@ -192,9 +192,9 @@ def _watch(
                 if notice:
                     on_notice(f"the notice of {service} ({printable(notice)[:_MAX_NOTICE_LENGTH]})")
                     return
-        except _NoAnswerError as error:
+        except _ServiceError as error:
             if not has_failed and not stop_event.is_set():
-                print_note(f"notice {service}: no answer ({error}); trying again")
+                print_note(f"notice {service}: no usable answer ({error}); trying again")
             has_failed = True
         stop_event.wait(pause)
 
@@ -206,7 +206,7 @@ def _detect_service(pause: float, stop_event: threading.Event) -> str:
         for service, notices in _SERVICES.items():
             try:
                 next(notices(), None)
-            except _NoAnswerError:
+            except _ServiceError:
                 continue
             return service
         stop_event.wait(pause)

@@ -33,7 +33,7 @@ class EventKind(NamedTuple):
     predicate : str
         Predicate of a sentence about a machine.
     singular, plural : str
-        Text after a count of events, such as "lost" or "late answers".
+        Text after a count of events, such as "lost" or "missed deadlines".
     colour, dark : str
         Colours in light and dark mode.
     mark : str
@@ -63,7 +63,15 @@ KINDS = (
     ),
     EventKind("left", "left", "left", "left", "#8a5200", "#ffc26b", "v"),
     EventKind("excluded", "was excluded", "excluded", "excluded", "#5c4033", "#d7b8a8", "!"),
-    EventKind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
+    EventKind(
+        "late",
+        "missed its deadline",
+        "missed deadline",
+        "missed deadlines",
+        "#6b5b00",
+        "#e6d15c",
+        "o",
+    ),
     EventKind(
         "wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"
     ),

@@ -135,7 +135,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     Attributes
     ----------
     step, tick : int
-        Numbers from 0; they differ if the run has waited for ticks.
+        Numbers from 0. They are equal if each step is a tick, and the run has not waited.
     time : str
         End of the step in UTC, in ISO 8601 with milliseconds.
     waited_ticks : int
@@ -157,12 +157,12 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         Bytes that they read in this time.
     predicted_makespan : float or None
         Makespan of the computed rows, in seconds, at the speeds known before the step. None before
-        the first measurement of such a product.
+        the first measurement of this kind of product (X W or X' V).
     measured_makespan : float
         The largest of `compute_seconds`.
     makespan_bound : float or None
         Lower bound on the makespan of any assignment at the expected speeds, in seconds. None
-        before the first measurement of such a product.
+        before the first measurement of this kind of product.
     hindsight_makespan : float or None
         Lower bound on the makespan of any assignment at the speeds measured in this step. The
         regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with
@@ -195,7 +195,8 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         (the machine still computes for an earlier step), ``"lost"``, ``"unresponsive"``,
         ``"left"``, ``"excluded"`` and ``"not joined"``.
     unanswered : list of int
-        Machines with a job whose answer the step did not use.
+        Machines that were still computing when the step ended, so that it did not use their
+        answers.
     delays : dict of int to float
         Seconds by which machines delayed the step. If all machines answered, it holds only the last
         one, with the time between the last two answers. Otherwise it holds the lost, late and wrong

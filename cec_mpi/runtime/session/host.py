@@ -154,8 +154,8 @@ def join(
         The connection file of the run, or ``HOST:PORT`` with the key of the run in the environment
         variable CEC_MPI_KEY.
     machines : int, default 1
-        Largest number of machines that this process hosts, K. It hosts fewer if fewer are missing.
-        With `check` or `stragglers` the run accepts 1 only.
+        Number of machines that this process hosts, K; fewer if fewer are missing. With `adopt` the
+        run may give it more. With `check` or `stragglers` the run accepts 1 only.
     memory : float, default 0.9
         Upper bound on the total size of its shards in bytes. A value up to 1 is a fraction of the
         memory that is free now (of the device, if one is used).

@@ -31,7 +31,7 @@ class CodedFacts(Facts):
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.describe_machines()}; "
             f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._describe_code()}; "
-            f"errors of about {error:.0e}, relative"
+            f"relative errors of about {error:.0e}"
         )
 
     def _describe_code(self) -> str:

@@ -23,7 +23,7 @@ _HEADER_READERS = {  # version 3 is only for structured arrays
 
 
 class ArchiveDamagedError(Exception):
-    """A file was not written by `pack_arrays`, or was altered."""
+    """A file was not written by `pack_arrays`, was altered, or does not fit into memory."""
 
 
 def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -2,5 +2,5 @@
 
 The choice depends only on shapes and dtypes, not on measured times, so the same rows have the same
 products in every run. The limits were measured with OpenBLAS (`scripts/benchmarks/products.py`);
-with another BLAS they cost little.
+with another BLAS other limits are hardly faster.
 """

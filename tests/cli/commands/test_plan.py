@@ -102,7 +102,7 @@ def test_steps_are_added_to_the_output(cec):
     assert plan_with_steps == plan
     text = cec(*EXAMPLE)[1]
     assert cec(*EXAMPLE, "--steps")[1].startswith(text.rstrip("\n"))
-    assert "m[4] = 70, of the last 3 machines" in cec(*EXAMPLE, "--steps")[1]
+    assert "m[4] = 70, with only 3 machines left" in cec(*EXAMPLE, "--steps")[1]
 
 
 def test_steps_need_no_standard_output(cec, monkeypatch):

@@ -55,7 +55,7 @@ def test_a_closing_line_counts_the_events_of_machines():
     events = {("lost", 3): 1, ("lost", 5): 1, ("joined", 3): 1, ("late", 2): 7, ("wrong", 4): 1}
     lines = closing_lines(make_run_end(events=Counter(events)))
     assert lines[1] == (
-        "machines: 2 lost (3 and 5), 1 joined (3), 7 late answers (2), 1 wrong answer (4)"
+        "machines: 2 lost (3 and 5), 1 joined (3), 7 missed deadlines (2), 1 wrong answer (4)"
     )
     assert len(lines) == 4
 

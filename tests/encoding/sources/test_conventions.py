@@ -367,7 +367,7 @@ def test_similar_formats_are_named(tmp_path):
     xarray.Dataset({"x": (("t", "s"), X)}).to_netcdf(tmp_path / "old.nc", engine="scipy")
     (tmp_path / "old.hdf").write_bytes(b"\x0e\x03\x13\x01" + bytes(100))
     for name, message in {
-        "old.mat": "a MATLAB file before version 7.3",
+        "old.mat": "a MATLAB file older than version 7.3",
         "old.nc": "a classic NetCDF file",
         "old.hdf": "an HDF4 file",
     }.items():

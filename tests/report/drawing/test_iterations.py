@@ -28,7 +28,7 @@ def test_a_narrow_table_counts_omitted_machines():
 def test_a_table_shows_the_step_of_one_machine():
     plan = explain_plan((1,), [Fraction(1)], 1, 4, steps=True)
     (_, line, _) = iterations_table((1,), plan["iterations"])
-    assert " ".join(line.split()) == "1 4 1 m[1] = 4, of the last machine 4 4"
+    assert " ".join(line.split()) == "1 4 1 m[1] = 4, with only 1 machine left 4 4"
 
 
 def draw_steps(plan, machines):

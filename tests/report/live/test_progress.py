@@ -111,7 +111,7 @@ def test_the_rate_counts_recent_steps():
 def test_progress_shows_a_wait_until_the_next_step():
     view = RunView(state_after([record(1)]))
     view.update(Waiting(time="", missing=2, available=(1,), absence_reasons={2: "lost"}))
-    assert view.line() == "waiting for 2 more machines, 0:00: 1 of 3 available"
+    assert view.line() == "waiting for 2 more machines, 0:00: 1 available"
     view.update(record(2))
     assert view.line().startswith("step 3")
 

@@ -98,7 +98,7 @@ def test_a_wrong_answer_is_no_notice_and_the_request_is_repeated(watch, capfd, n
         assert recorder.has_notice.wait(LIMIT)
     assert recorder.texts == [EXPECTED[name]]
     (note,) = "".join(capfd.readouterr()).splitlines()
-    assert note.startswith(f"notice {name}: no answer (")
+    assert note.startswith(f"notice {name}: no usable answer (")
     assert answer or "timed out" in note
 
 

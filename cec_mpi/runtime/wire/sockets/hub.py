@@ -747,7 +747,7 @@ class SocketHub:
     # --- assignment of machines to hosts ----------------------------------------------------------
 
     def _fill_vacancies(self) -> None:
-        """Let spares open machines that are vacant or replaceable."""
+        """Let spares become machines that are vacant or replaceable."""
         if not self._is_serving:
             return
         for spare in self._spares():
@@ -809,7 +809,7 @@ class SocketHub:
             return
         peer.host.is_slow = False
         if machine not in peer.host.machines:
-            problem = f"another host has already opened machine {machine}"
+            problem = f"another host has already become machine {machine}"
             peer.send_admission(Admission(failure=Failure.from_exception(MachineError(problem))))
             return
         if open_report.problem:

@@ -1,23 +1,23 @@
 """Messages on sockets: frames, the first of which has the kind of the message, then its head.
 
 ===========  =================================================================================
-to machines
+to hosts
 ORDER        an order (of jobs: see `pack_jobs`), then its payload or the operands of jobs
-ADMISSION    an `Admission`: whether the machine may serve the store that it has opened
-MEASURE      empty; all machines are ready to measure their speeds
+ADMISSION    an `Admission`: whether the host may serve the store that it has opened
+MEASURE      empty; all hosts are ready to measure speeds
 HEARTBEAT    empty; tests the connection, and is ignored
-REFUSED      why the machine cannot join
-LEAVE_ACK    empty; the machine may leave, as it has announced
-FAILED       why the machine gets no more jobs after an error: it must leave
-DISMISSED    why the machine is excluded for good: it must leave
+REFUSED      why the host cannot join
+LEAVE_ACK    empty; the host may leave, as it has announced
+FAILED       why the host gets no more jobs after an error: it must leave
+DISMISSED    why the host is excluded for good: it must leave
 to master
 HELLO        a `Hello`
 ANSWER       reports of the jobs of an order, then their values or, for X' V, their sum; short
              values are in the first frame
-STATUS       a report on an opened store, the error of a job, or null when the machine is ready to
+STATUS       a report on an opened store, the error of a job, or null when the host is ready to
              measure its speed
-PROGRESS     empty; the machine copies the shard that it opens
-LEAVE        empty; the machine leaves after it has answered its jobs
+PROGRESS     empty; the host copies the shard that it opens
+LEAVE        empty; the host leaves after it has answered its jobs
 ===========  =================================================================================
 
 Objects are JSON that msgspec validates (`processes.packing`).
