@@ -143,7 +143,7 @@ def test_auto_ends_with_a_note_if_no_service_answers(monkeypatch, capfd):
 def test_a_wrong_address_is_no_notice(monkeypatch, address):
     monkeypatch.setenv(ADDRESS_VARIABLE, address)
     with redirect_stdout(io.StringIO()) as output, watch_notices("gcp", pytest.fail, PAUSE):
-        wait_until(lambda: "notice gcp: no answer" in output.getvalue())
+        wait_until(lambda: "notice gcp: no usable answer" in output.getvalue())
     wait_until(lambda: not is_watching())
 
 

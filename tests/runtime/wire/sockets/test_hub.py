@@ -396,7 +396,7 @@ def test_a_slow_machine_is_replaced_and_becomes_a_spare_once_it_has_opened(begin
     assert hub.expected_machines() == {1, 2, 3} - {replaced_machine}
     slow_process.send(STATUS, pack(SHARD_OPENED))
     run_until(hub, lambda: hub.roster[replaced_machine].opening)
-    assert "already opened" in slow_process.receive_admission().failure.text
+    assert "already become" in slow_process.receive_admission().failure.text
     assert slow_process.open_shard() in {1, 2, 3} - {replaced_machine}
 
 
