@@ -138,7 +138,7 @@ def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_avail
     outcome = simulate(make_scenario(machine_events=machine_events, **options))
     assert (outcome.steps, outcome.end_reason) == (3, "")
     outcome = simulate(make_scenario(machine_events=machine_events[:1], **options))
-    assert "a step needs 3; lost or not joined: 3" in outcome.end_reason
+    assert "a step needs 3; not reachable: 3" in outcome.end_reason
 
 
 def test_a_silent_machine_is_late_and_unresponsive():

@@ -297,7 +297,7 @@ class Schedule:
     ) -> str:
         numbers = ", ".join(map(str, available)) or "none"
         unreachable = ", ".join(map(str, sorted(self._unreachable)))
-        absent = f"; lost or not joined: {unreachable}" if unreachable else ""
+        absent = f"; not reachable: {unreachable}" if unreachable else ""
         max_available = self._availability.max_available(tick)
         can_wait = placement.max_tolerated_losses(recovery, max_available) >= extra_answers
         hint = ""
