@@ -119,7 +119,7 @@ def test_the_keys_are_in_no_log_command_line_or_environment(open_operator, sessi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n 0: expected at least 1"),
+        ({"tasks": 0}, "tasks 0: expected at least 1"),
         ({"per_task": 0}, "per_task 0: expected at least 1"),
         ({"keep": 0}, "keep 0: expected at least 1"),
         ({"keep": 2}, "keep 2: expected at most 1"),
@@ -133,5 +133,5 @@ def test_invalid_options_are_refused_before_machines_start(
     open_operator, session, conn, machine_processes, options, message
 ):
     with open_operator(accept=conn), pytest.raises(InputError, match=message):
-        machines(**{"n": 1, "connection": conn, **options})
+        machines(**{"tasks": 1, "connection": conn, **options})
     assert not machine_processes()
