@@ -126,7 +126,7 @@ def pool(
 
 
 def _keep_tasks(
-    tasks: list[Any], size: int, start_task: Callable[[], Any]
+    refs: list[Any], size: int, start_task: Callable[[], Any]
 ) -> AbstractContextManager[None]:
     """Replace tasks that have ended, unless a restart cannot help (`FINAL_CODES`)."""
     ray = _load_ray()
@@ -136,16 +136,16 @@ def _keep_tasks(
         nonlocal tasks_to_keep
         if not ray.is_initialized():  # `ray.wait` would initialise it
             return 0
-        ended, tasks[:] = ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
-        for task in ended:
+        ended, refs[:] = ray.wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])
+        for ref in ended:
             try:
-                tasks_to_keep -= ray.get(task) in FINAL_CODES
+                tasks_to_keep -= ray.get(ref) in FINAL_CODES
             except ray.exceptions.RayError:  # its process or node has died
                 continue
-        return max(0, tasks_to_keep - len(tasks))
+        return max(0, tasks_to_keep - len(refs))
 
     def start(missing: int) -> None:
-        tasks.extend(start_task() for _ in range(missing))
+        refs.extend(start_task() for _ in range(missing))
 
     return replace_lost("tasks", size, count_missing, start)
 
@@ -162,12 +162,12 @@ def _serve(connection: ConnectionFile, options: dict[str, Any]) -> int:
     return run_machines(connection, options, threading.Event())
 
 
-def _cancel(tasks: Sequence[Any]) -> None:
+def _cancel(refs: Sequence[Any]) -> None:
     """Cancel tasks; kill those that have not ended after `_CANCEL_SECONDS`."""
     ray = _load_ray()
     for force in (False, True):
-        if not tasks or not ray.is_initialized():  # Ray has ended them
+        if not refs or not ray.is_initialized():  # Ray has ended them
             return
-        for task in tasks:
-            ray.cancel(task, force=force)
-        _, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=_CANCEL_SECONDS)
+        for ref in refs:
+            ray.cancel(ref, force=force)
+        _, refs = ray.wait(refs, num_returns=len(refs), timeout=_CANCEL_SECONDS)

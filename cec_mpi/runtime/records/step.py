@@ -195,8 +195,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         (the machine still computes for an earlier step), ``"lost"``, ``"unresponsive"``,
         ``"left"``, ``"excluded"`` and ``"not joined"``.
     unanswered : list of int
-        Machines that were still computing when the step ended, so that it did not use their
-        answers.
+        Machines that had not answered their requests when the step ended.
     delays : dict of int to float
         Seconds by which machines delayed the step. If all machines answered, it holds only the last
         one, with the time between the last two answers. Otherwise it holds the lost, late and wrong

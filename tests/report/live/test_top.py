@@ -295,7 +295,7 @@ def test_output_fits_terminals_of_any_size(start_top, out, size, machines):
     process = start_top(terminal.tty)
     if size[0] >= 40:
         is_cut = machines > size[1] - 6
-        terminal.await_text("more machine" if is_cut else "node6")
+        terminal.await_text("more machines" if is_cut else "node6")
         # On a busy computer the run may seem stuck already.
         assert re.search(r"/out: (running|seems stuck: no step for \S+)$", terminal.lines[0])
         assert any(line.split()[:1] == ["machine"] for line in terminal.lines)

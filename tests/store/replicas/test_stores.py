@@ -75,10 +75,10 @@ def test_machines_multiply_any_of_their_rows(template, arithmetic, holding):
 
 
 @given(scales=st.lists(st.integers(-1074, 1023), min_size=1, max_size=9))
-def test_stored_sizes_of_columns_are_bounds_within_a_factor_of_two(scales, tmp_path_factory):
-    """Sizes below the largest one times 2^-253 have a larger bound."""
+def test_stored_column_maxima_are_bounds_within_a_factor_of_two(scales, tmp_path_factory):
+    """Maxima below the largest one times 2^-253 have a larger bound."""
     values = np.ldexp(np.random.default_rng(len(scales)).uniform(1, 2, len(scales)), scales)
-    path = tmp_path_factory.mktemp("sizes") / "S"
+    path = tmp_path_factory.mktemp("maxima") / "S"
     encode(sp.csr_array(np.diag(values)), path, 2, copies=1)
     scaling = read_scaling(path, open_store(path).manifest)
     least = np.ldexp(1.0, max(scales) - 253)

@@ -440,7 +440,7 @@ class SocketHub:
             yield from self._pop_events()
 
     def _check_hosts(self) -> None:
-        """Process reports on opened machines, assign vacant machines, and let hosts leave."""
+        """Process reports on opened shards, assign vacant machines, and let hosts leave."""
         self._next_check = time.monotonic() + POLL_SECONDS
         for peer in self._connected_peers():
             if peer.opening_machine:
