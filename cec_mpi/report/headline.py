@@ -69,8 +69,7 @@ def run_facts(run: Run) -> list[dict[str, str]]:
         if header.get("mpi_library")
         else "",
         "Events": ", ".join(
-            f"{count:,} {KINDS[kind].singular if count == 1 else KINDS[kind].plural}"
-            for kind, count in sorted(event_counts.items())
+            f"{count:,} {KINDS[kind].label(count)}" for kind, count in sorted(event_counts.items())
         ),
         "Restarting": _restart_fact(run),
         "Digits": _digits_fact(run),

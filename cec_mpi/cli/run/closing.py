@@ -186,8 +186,8 @@ def _events_text(events: Counter[tuple[str, int]]) -> str:
         if not count:
             continue
         machines = sorted({machine for name, machine in events if name == kind})
-        noun = KINDS_BY_NAME[kind].singular if count == 1 else KINDS_BY_NAME[kind].plural
-        texts.append(f"{count} {noun} ({join_names(machines, _MAX_LISTED)})")
+        label = KINDS_BY_NAME[kind].label(count)
+        texts.append(f"{count} {label} ({join_names(machines, _MAX_LISTED)})")
     return ", ".join(texts)
 
 

@@ -48,6 +48,10 @@ class EventKind(NamedTuple):
     dark: str
     mark: str
 
+    def label(self, count: int) -> str:
+        """Return the text after this count of events."""
+        return self.singular if count == 1 else self.plural
+
 
 KINDS = (
     EventKind("lost", "was lost", "lost", "lost", "#b3261e", "#ff8a80", "x"),
